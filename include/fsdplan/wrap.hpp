@@ -1,0 +1,209 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "fsdplan/base.hpp"
+#include "fsdplan/model.hpp"
+
+// Where sharded training draws its unit boundaries, as PyTorch 2.13 does.
+namespace fsdplan {
+
+/// What a diagnostic is about. The names are stable: they are in the JSON, and tests cite them.
+enum class WrapRule : std::uint8_t {
+    // PyTorch raises these while the units are constructed.
+    shared_module_wrapped_inside,   ///< a shared module is met again after something inside it was wrapped
+    mixed_requires_grad_in_target,  ///< set path, use_orig_params=False: found before anything is wrapped
+    mixed_requires_grad,            ///< in one flat parameter, use_orig_params=False
+    mixed_dtype,                    ///< in one flat parameter
+    integer_parameter,              ///< the first parameter of a unit is not floating point
+    scalar_parameter,               ///< a unit manages a zero-dimensional parameter
+    empty_flat_parameter,           ///< all parameters of a unit have zero elements
+    uninitialized_parameter,        ///< a lazy module's parameter has no shape yet
+    custom_policy_value,            ///< a CustomPolicy rule is neither a bool nor a dict
+    unknown_unit_argument,          ///< a CustomPolicy dict has a key that FSDP does not know
+    already_wrapped,                ///< a policy is given for a model that has units already
+    ignored_both,                   ///< ignored_modules and ignored_states together
+    ignored_kinds,                  ///< ignored_states mixes modules and parameters
+    fully_shard_twice,              ///< fully_shard on a module that has been given to it before
+    fully_shard_container,          ///< fully_shard on a container without a forward
+    already_sharded,                ///< a group meets a parameter of an earlier group
+    // PyTorch raises these when the first forward starts.
+    tied_across_groups,  ///< one parameter in two FSDP2 groups
+    several_roots,       ///< the outermost fully_shard call covers several modules
+    // PyTorch says nothing, or only warns.
+    tie_broken,          ///< a tied weight became two parameters (FSDP1, use_orig_params=False)
+    tied_across_units,   ///< a unit sees another unit's shard through a tie (FSDP1, use_orig_params=True)
+    frozen_with_trainable,  ///< a unit holds a gradient for frozen parameters (use_orig_params=True)
+    root_is_container,   ///< the root is a ModuleList or ModuleDict
+    root_ignored,        ///< the root itself is ignored
+    not_called_through_unit,  ///< a shared module's second slot bypasses its unit
+};
+
+/// "mixed_dtype", …
+std::string_view name(WrapRule rule);
+
+enum class Severity : std::uint8_t {
+    warning,        ///< PyTorch goes on
+    forward_error,  ///< PyTorch raises when the first forward starts
+    error,          ///< PyTorch raises while the units are constructed
+};
+std::string_view name(Severity severity);
+
+struct Diagnostic {
+    WrapRule rule{};
+    Severity severity = Severity::warning;
+    std::string error_type;             ///< PyTorch's class, e.g. "ValueError"; empty for warnings
+    std::string unit;                   ///< path of the unit's module; "" is the root
+    std::vector<std::string> tensors;   ///< paths of the parameters that matter, at most a dozen
+    std::string message;                ///< one sentence that says what and what to change
+};
+
+/// One FSDP instance (FSDP1) or one fully_shard call (FSDP2).
+struct Unit {
+    ModuleIndex module{};
+    std::string path;                    ///< of `module`, through the slot that was wrapped
+    std::vector<ModuleIndex> modules;    ///< all modules of a fully_shard list; otherwise just `module`
+    std::vector<TensorIndex> parameters; ///< in the order in which the runtime flattens or groups them
+    std::vector<std::string> parameter_paths;  ///< the name under which each was met, from the root
+    std::int64_t numel = 0;              ///< elements managed
+    /// Arguments that differ from the root's: (name, value as JSON), e.g. ("sharding_strategy", "\"NO_SHARD\"").
+    std::vector<std::pair<std::string, std::string>> arguments;
+    bool requires_grad = true;           ///< of the flat parameter: any member's
+
+    // FSDP1 only; zero without parameters.
+    std::int64_t flat_numel = 0;   ///< the flat parameter with alignment and divisibility padding
+    std::int64_t shard_numel = 0;  ///< one rank's piece
+};
+
+/// The units and what PyTorch would say about them.
+struct WrapPlan {
+    std::vector<Unit> units;  ///< FSDP1: root first, then pre-order of the wrapped model; FSDP2: in call order
+    std::vector<std::int32_t> construction_order;  ///< indices into `units`, in the order they are constructed
+    std::vector<Diagnostic> diagnostics;
+    /// The error with which PyTorch would stop at construction, if any.
+    const Diagnostic* construction_error() const;
+};
+
+/// Arguments of FSDP or fully_shard that decide boundaries and sizes.
+struct WrapOptions {
+    bool use_orig_params = false;
+    int world_size = 1;  ///< ranks that one parameter is sharded over
+    int rank = 0;
+    std::vector<std::string> ignored_modules;     ///< paths
+    std::vector<std::string> ignored_parameters;  ///< paths
+    bool mixed_precision = false;                 ///< MixedPrecision(...) is given, even an empty one
+    std::optional<DType> param_dtype;             ///< of mixed precision
+    /// `_module_classes_to_ignore`; torch's default when absent.
+    std::optional<std::vector<std::string>> keep_full_precision;
+};
+
+/// A policy on the recursive path: answers the two questions of FSDP1's `auto_wrap_policy` callables.
+/// Counting, recursion and construction belong to the library, so that policies can be or-ed.
+class RecursivePolicy {
+public:
+    RecursivePolicy() = default;
+    RecursivePolicy(const RecursivePolicy&) = delete;
+    RecursivePolicy& operator=(const RecursivePolicy&) = delete;
+    RecursivePolicy(RecursivePolicy&&) = delete;
+    RecursivePolicy& operator=(RecursivePolicy&&) = delete;
+    virtual ~RecursivePolicy() = default;
+
+    /// `recurse=True`: look inside m? `numel`: its elements as the module looks now.
+    virtual bool enter(const ModuleTree& tree, ModuleIndex m, std::int64_t numel) const = 0;
+    /// `recurse=False`: make m a unit? `remainder`: its elements less what was wrapped below, may be negative.
+    virtual bool wrap(const ModuleTree& tree, ModuleIndex m, std::int64_t remainder) const = 0;
+};
+
+/// How a policy is written: the interpretation of a user's words, apart from its evaluation. One of these is
+/// what the command line, a recording or a launcher's file turns into.
+struct PolicySpec {
+    enum class Kind : std::uint8_t { none, recursive, module_classes, custom, calls, manual };
+
+    /// One ordered rule of a CustomPolicy: first match wins.
+    struct Rule {
+        std::string selector;  ///< a class name (isinstance), or "fqn:" and a module path
+        std::string value;     ///< JSON: true, false, or an object of unit arguments
+    };
+    /// One fully_shard call, or one manual FSDP(...) around a module.
+    struct Call {
+        std::vector<std::string> modules;  ///< paths; several for the list form
+        bool list = false;                 ///< written as a list
+        std::vector<std::string> ignored_parameters;
+    };
+    /// A member of the recursive path, by registry name.
+    struct Member {
+        std::string name;                        ///< "size", "transformer", "names", "always", …
+        std::optional<double> min_num_params;    ///< torch's default of 1e8 when absent
+        std::optional<std::vector<std::string>> force_leaf;  ///< torch's default when absent
+        std::optional<std::vector<std::string>> exclude;     ///< torch's default when absent
+        std::vector<std::string> classes;        ///< transformer
+        std::vector<std::string> modules;        ///< names: paths or globs
+    };
+
+    Kind kind = Kind::none;
+    std::vector<Member> members;       ///< recursive: or-ed when there are several
+    std::vector<std::string> classes;  ///< module_classes (ModuleWrapPolicy)
+    std::vector<Rule> rules;           ///< custom
+    std::vector<Call> calls;           ///< calls (fully_shard) or manual (FSDP), in order
+};
+
+/// What a member's factory gets.
+struct PolicyArguments {
+    const ModuleTree& tree;
+    const PolicySpec::Member& member;
+};
+
+/// An entry of the registry of recursive policies: one file in src/wrap/builtin.
+struct PolicyInfo {
+    std::string_view name;
+    std::string_view syntax;  ///< on the command line, e.g. "size:MIN_NUM_PARAMS"
+    std::string_view help;
+    /// Reads what follows the colon on the command line; throws Error(input) at --policy.
+    PolicySpec::Member (*parse)(std::string_view text);
+    std::unique_ptr<RecursivePolicy> (*make)(const PolicyArguments& arguments);
+};
+std::span<const PolicyInfo* const> policies();
+
+/// torch's defaults of size_based_auto_wrap_policy and of MixedPrecision.
+constexpr std::int64_t default_min_num_params = 100'000'000;
+std::vector<std::string> default_force_leaf();
+std::vector<std::string> default_exclude();
+std::vector<std::string> default_keep_full_precision();
+
+/// Units of a model under a policy. Never throws for what PyTorch would refuse: that is a diagnostic.
+/// Throws Error(input) for paths and classes in `spec` or `options` that the model does not have.
+WrapPlan wrap(const ModuleTree& tree, const PolicySpec& spec, const WrapOptions& options);
+
+/// Parses --policy values; several recursive ones are or-ed. `tree` serves names, near names and `blocks`.
+/// Throws Error(input) at --policy, for a class that matches nothing with the nearest names and their counts.
+PolicySpec parse_policy(std::span<const std::string> texts, const ModuleTree& tree);
+
+/// All thresholds between which size_based_auto_wrap_policy gives one result.
+struct ThresholdInterval {
+    std::int64_t low = 0;
+    std::optional<std::int64_t> high;  ///< absent: no upper end
+    WrapPlan plan;                     ///< the result at any threshold of the interval
+};
+
+/// Every distinct result of `min_num_params` from 0 up, from the largest thresholds to the smallest;
+/// neighbouring intervals differ in their set of units. Exact: nothing is sampled.
+///
+/// `spec` must be recursive; the members named "size" get the threshold, others stay as they are.
+std::vector<ThresholdInterval> thresholds(const ModuleTree& tree, const PolicySpec& spec,
+                                          const WrapOptions& options);
+
+/// Names of modules that appear in `names` but match no class of the tree, with near names and counts,
+/// as faults at `where`; empty when all match.
+std::vector<Fault> missing_classes(const ModuleTree& tree, std::span<const std::string> names,
+                                   const std::string& where);
+
+/// Classes of the model's repeated blocks: the outermost classes that occur several times in one container.
+std::vector<std::string> block_classes(const ModuleTree& tree);
+
+}  // namespace fsdplan

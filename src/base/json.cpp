@@ -1,0 +1,307 @@
+#include "base/json.hpp"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+namespace fsdplan::json {
+
+// Fills a Document from the parser's events.
+class Builder : public nlohmann::json_sax<nlohmann::json> {
+public:
+    explicit Builder(Document& document) : document_(document) {
+        document_.nodes_.emplace_back();  // index 0 means "none"
+    }
+
+    bool null() override {
+        add(Type::null);
+        return true;
+    }
+    bool boolean(bool value) override {
+        document_.nodes_[add(Type::boolean)].integer = value ? 1 : 0;
+        return true;
+    }
+    bool number_integer(number_integer_t value) override {
+        document_.nodes_[add(Type::integer)].integer = value;
+        return true;
+    }
+    bool number_unsigned(number_unsigned_t value) override {
+        const bool fits = value <= static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max());
+        Document::Node& node = document_.nodes_[add(fits ? Type::integer : Type::real)];
+        node.integer = fits ? static_cast<std::int64_t>(value) : 0;
+        node.real = static_cast<double>(value);
+        return true;
+    }
+    bool number_float(number_float_t value, const string_t& /*text*/) override {
+        document_.nodes_[add(Type::real)].real = value;
+        return true;
+    }
+    bool string(string_t& value) override {
+        const std::uint32_t index = add(Type::string);
+        document_.nodes_[index].text = store(value);
+        return true;
+    }
+    bool binary(binary_t& /*value*/) override { return false; }
+    bool start_object(std::size_t /*elements*/) override { return open(Type::object); }
+    bool start_array(std::size_t /*elements*/) override { return open(Type::array); }
+    bool key(string_t& value) override {
+        key_ = store(value);
+        return true;
+    }
+    bool end_object() override {
+        refuse_duplicates(open_.back().node);
+        open_.pop_back();
+        return true;
+    }
+    bool end_array() override {
+        open_.pop_back();
+        return true;
+    }
+    bool parse_error(std::size_t position, const std::string& /*token*/,
+                     const nlohmann::json::exception& error) override {
+        // The library's text after its own "[json.exception.…] parse error at line L, column C: ".
+        std::string_view text = error.what();
+        const std::size_t start = text.find(": ");
+        text = start == std::string_view::npos ? text : text.substr(start + 2);
+        throw Error(ErrorKind::input, document_.file_,
+                    "not valid JSON at byte " + std::to_string(position) + ": " + printable(text));
+    }
+
+private:
+    struct Open {
+        std::uint32_t node = 0;
+        std::uint32_t last_child = 0;
+    };
+
+    static std::string printable(std::string_view text) {
+        const std::string escaped = quote(text);
+        return escaped.substr(1, escaped.size() - 2);
+    }
+
+    Document::Text store(std::string_view text) {
+        const Document::Text out{static_cast<std::uint32_t>(document_.characters_.size()),
+                                 static_cast<std::uint32_t>(text.size())};
+        document_.characters_ += text;
+        return out;
+    }
+
+    std::uint32_t add(Type type) {
+        const auto index = static_cast<std::uint32_t>(document_.nodes_.size());
+        Document::Node node;
+        node.type = type;
+        if (!open_.empty()) {
+            Open& parent = open_.back();
+            node.parent = parent.node;
+            if (document_.nodes_[parent.node].type == Type::object) {
+                node.key = key_;
+            }
+            (parent.last_child == 0 ? document_.nodes_[parent.node].first
+                                    : document_.nodes_[parent.last_child].next) = index;
+            ++document_.nodes_[parent.node].count;
+            parent.last_child = index;
+        }
+        document_.nodes_.push_back(node);
+        return index;
+    }
+
+    bool open(Type type) {
+        if (open_.size() == static_cast<std::size_t>(Document::deepest_nesting)) {
+            throw Error(ErrorKind::input, document_.file_,
+                        "nested deeper than " + std::to_string(Document::deepest_nesting) + " levels");
+        }
+        open_.push_back({.node = add(type), .last_child = 0});
+        return true;
+    }
+
+    void refuse_duplicates(std::uint32_t object) {
+        keys_.clear();
+        for (std::uint32_t i = document_.nodes_[object].first; i != 0; i = document_.nodes_[i].next) {
+            keys_.push_back(document_.view(document_.nodes_[i].key));
+        }
+        std::ranges::sort(keys_);
+        const auto twice = std::ranges::adjacent_find(keys_);
+        if (twice != keys_.end()) {
+            throw Error(ErrorKind::input, document_.file_, "the key " + quote(*twice) + " occurs twice in one object");
+        }
+    }
+
+    Document& document_;
+    Document::Text key_;
+    std::vector<Open> open_;
+    std::vector<std::string_view> keys_;
+};
+
+namespace {
+
+std::string_view type_name(Type type) {
+    switch (type) {
+        case Type::null: return "null";
+        case Type::boolean: return "a truth value";
+        case Type::integer: return "an integer";
+        case Type::real: return "a number";
+        case Type::string: return "a string";
+        case Type::array: return "an array";
+        case Type::object: return "an object";
+    }
+    return "";
+}
+
+}  // namespace
+
+Document::Document(std::string_view text, std::string file) : file_(std::move(file)) {
+    constexpr std::size_t largest_text = std::size_t{1} << 31U;  // offsets are 32 bits wide
+    if (text.size() > largest_text) {
+        throw Error(ErrorKind::input, file_, "more than 2 GiB of JSON");
+    }
+    if (text.starts_with("\xef\xbb\xbf")) {
+        throw Error(ErrorKind::input, file_, "begins with a byte order mark, which is not JSON");
+    }
+    Builder builder(*this);
+    nlohmann::json::sax_parse(text.begin(), text.end(), &builder);
+}
+
+Value Document::root() const { return {this, 1}; }
+
+bool Value::boolean() const {
+    if (type() != Type::boolean) {
+        fail("true or false");
+    }
+    return node().integer != 0;
+}
+
+std::int64_t Value::integer(std::int64_t least, std::int64_t most) const {
+    const bool in_range = type() == Type::integer && node().integer >= least && node().integer <= most;
+    if (!in_range) {
+        if (least == 0 && most >= largest_total) {
+            fail("a non-negative integer");
+        }
+        if (least == std::numeric_limits<std::int64_t>::min() && most == std::numeric_limits<std::int64_t>::max()) {
+            fail("an integer");
+        }
+        fail("an integer from " + std::to_string(least) + " to " + std::to_string(most));
+    }
+    return node().integer;
+}
+
+double Value::number() const {
+    if (type() == Type::integer) {
+        return static_cast<double>(node().integer);
+    }
+    if (type() != Type::real) {
+        fail("a number");
+    }
+    return node().real;
+}
+
+std::string_view Value::string() const {
+    if (type() != Type::string) {
+        fail("a string");
+    }
+    return document_->view(node().text);
+}
+
+std::vector<std::string> Value::strings() const {
+    std::vector<std::string> out;
+    for (const Value value : elements()) {
+        out.emplace_back(value.string());
+    }
+    return out;
+}
+
+std::optional<Value> Value::find(std::string_view key) const {
+    for (const Value member : members()) {
+        if (member.key() == key) {
+            return member;
+        }
+    }
+    return std::nullopt;
+}
+
+Value Value::at(std::string_view key) const {
+    const std::optional<Value> found = find(key);
+    if (!found) {
+        throw Error(ErrorKind::input, where(), "the key " + quote(key) + " is missing");
+    }
+    return *found;
+}
+
+void Value::allow_only(std::initializer_list<std::string_view> keys) const {
+    for (const Value member : members()) {
+        if (std::ranges::find(keys, member.key()) == keys.end()) {
+            const std::vector<std::string> known(keys.begin(), keys.end());
+            throw Error(ErrorKind::input, where(),
+                        "unknown key " + quote(member.key()) + did_you_mean(member.key(), known));
+        }
+    }
+}
+
+Value::Children Value::elements() const {
+    if (!is_array()) {
+        fail("an array");
+    }
+    return {document_, node().first};
+}
+
+Value::Children Value::members() const {
+    if (!is_object()) {
+        fail("an object");
+    }
+    return {document_, node().first};
+}
+
+std::string Value::where() const {
+    std::vector<std::string> steps;
+    for (std::uint32_t i = index_; document_->nodes_[i].parent != 0; i = document_->nodes_[i].parent) {
+        const Document::Node& parent = document_->nodes_[document_->nodes_[i].parent];
+        std::string step;
+        if (parent.type == Type::object) {
+            for (const char c : document_->view(document_->nodes_[i].key)) {
+                step += c == '~' ? "~0" : c == '/' ? "~1" : std::string(1, c);
+            }
+            step = quote(step);
+            step = step.substr(1, step.size() - 2);
+        } else {
+            std::size_t position = 0;
+            for (std::uint32_t k = parent.first; k != i; k = document_->nodes_[k].next) {
+                ++position;
+            }
+            step = std::to_string(position);
+        }
+        steps.push_back(std::move(step));
+    }
+    std::string out = document_->file();
+    if (!steps.empty()) {
+        out += '#';
+    }
+    for (auto step = steps.rbegin(); step != steps.rend(); ++step) {
+        out += '/' + *step;
+    }
+    return out;
+}
+
+std::string Value::shown() const {
+    constexpr std::size_t longest = 40;
+    switch (type()) {
+        case Type::null: return "null";
+        case Type::boolean: return node().integer != 0 ? "true" : "false";
+        case Type::integer: return std::to_string(node().integer);
+        case Type::real: return nlohmann::json(node().real).dump();
+        case Type::string: {
+            const std::string_view text = string();
+            return text.size() <= longest ? quote(text) : quote(text.substr(0, longest)) + "…";
+        }
+        case Type::array:
+        case Type::object: return std::string(type_name(type()));
+    }
+    return "";
+}
+
+void Value::fail(std::string_view expected) const {
+    throw Error(ErrorKind::input, where(), "expected " + std::string(expected) + ", found " + shown());
+}
+
+std::string quote(std::string_view text) {
+    return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+}  // namespace fsdplan::json

@@ -1,0 +1,183 @@
+#include "model/blocks.hpp"
+
+#include <algorithm>
+#include <array>
+
+namespace fsdplan {
+namespace {
+
+const std::string nn_module = "torch.nn.modules.module.Module";
+
+ModuleClass torch_class(std::string name) { return {std::move(name), {nn_module}}; }
+
+// transformers.activations.ACT2FN: the classes are transformers' own or torch's.
+struct ActivationRow {
+    std::string_view function;
+    std::string_view class_name;
+};
+constexpr std::array activations{
+    ActivationRow{"gelu", "transformers.activations.GELUActivation"},
+    ActivationRow{"gelu_10", "transformers.activations.ClippedGELUActivation"},
+    ActivationRow{"gelu_accurate", "transformers.activations.AccurateGELUActivation"},
+    ActivationRow{"gelu_fast", "transformers.activations.FastGELUActivation"},
+    ActivationRow{"gelu_new", "transformers.activations.NewGELUActivation"},
+    ActivationRow{"gelu_python", "transformers.activations.GELUActivation"},
+    ActivationRow{"gelu_python_tanh", "transformers.activations.GELUTanh"},
+    ActivationRow{"gelu_pytorch_tanh", "transformers.activations.GELUTanh"},
+    ActivationRow{"hardswish", "torch.nn.modules.activation.Hardswish"},
+    ActivationRow{"laplace", "transformers.activations.LaplaceActivation"},
+    ActivationRow{"leaky_relu", "torch.nn.modules.activation.LeakyReLU"},
+    ActivationRow{"linear", "transformers.activations.LinearActivation"},
+    ActivationRow{"mish", "transformers.activations.MishActivation"},
+    ActivationRow{"quick_gelu", "transformers.activations.QuickGELUActivation"},
+    ActivationRow{"relu", "torch.nn.modules.activation.ReLU"},
+    ActivationRow{"relu2", "transformers.activations.ReLUSquaredActivation"},
+    ActivationRow{"relu6", "torch.nn.modules.activation.ReLU6"},
+    ActivationRow{"sigmoid", "torch.nn.modules.activation.Sigmoid"},
+    ActivationRow{"silu", "transformers.activations.SiLUActivation"},
+    ActivationRow{"swish", "torch.nn.modules.activation.SiLU"},
+    ActivationRow{"tanh", "torch.nn.modules.activation.Tanh"},
+};
+
+std::vector<std::string> pretrained_bases(const ClassSpace& space) {
+    return {std::string(space.module) + "." + std::string(space.pretrained_base),
+            "transformers.modeling_utils.PreTrainedModel",
+            nn_module,
+            "transformers.modeling_utils.EmbeddingAccessMixin",
+            "transformers.modeling_utils.ModuleUtilsMixin",
+            "transformers.utils.hub.PushToHubMixin",
+            "transformers.integrations.peft.PeftAdapterMixin",
+            "transformers.distributed.mixin.DistributedMixin"};
+}
+
+}  // namespace
+
+namespace classes {
+
+const ModuleClass& linear() {
+    static const ModuleClass c = torch_class("torch.nn.modules.linear.Linear");
+    return c;
+}
+const ModuleClass& embedding() {
+    static const ModuleClass c = torch_class("torch.nn.modules.sparse.Embedding");
+    return c;
+}
+const ModuleClass& layer_norm() {
+    static const ModuleClass c = torch_class("torch.nn.modules.normalization.LayerNorm");
+    return c;
+}
+const ModuleClass& dropout() {
+    static const ModuleClass c{"torch.nn.modules.dropout.Dropout",
+                               {"torch.nn.modules.dropout._DropoutNd", nn_module}};
+    return c;
+}
+const ModuleClass& module_list() {
+    static const ModuleClass c = torch_class("torch.nn.modules.container.ModuleList");
+    return c;
+}
+const ModuleClass& module_dict() {
+    static const ModuleClass c = torch_class("torch.nn.modules.container.ModuleDict");
+    return c;
+}
+const ModuleClass& sequential() {
+    static const ModuleClass c = torch_class("torch.nn.modules.container.Sequential");
+    return c;
+}
+const ModuleClass& conv1d() {
+    static const ModuleClass c{"torch.nn.modules.conv.Conv1d", {"torch.nn.modules.conv._ConvNd", nn_module}};
+    return c;
+}
+const ModuleClass& conv2d() {
+    static const ModuleClass c{"torch.nn.modules.conv.Conv2d", {"torch.nn.modules.conv._ConvNd", nn_module}};
+    return c;
+}
+
+ModuleClass activation(std::string_view name, std::string_view where) {
+    const auto found = std::ranges::find(activations, name, &ActivationRow::function);
+    if (found == activations.end()) {
+        std::vector<std::string> known;
+        for (const ActivationRow& row : activations) {
+            known.emplace_back(row.function);
+        }
+        throw Error(ErrorKind::input, std::string(where),
+                    "unknown activation \"" + std::string(name) + '"' + did_you_mean(name, known));
+    }
+    return torch_class(std::string(found->class_name));
+}
+
+}  // namespace classes
+
+ModuleClass ClassSpace::plain(std::string_view name) const {
+    return torch_class(std::string(module) + "." + std::string(name));
+}
+
+ModuleClass ClassSpace::derived(std::string_view name, const ModuleClass& base) const {
+    ModuleClass out = plain(name);
+    out.bases = base.bases;
+    out.bases.insert(out.bases.begin(), base.name);
+    return out;
+}
+
+ModuleClass ClassSpace::layer(std::string_view name) const {
+    return derived(name, torch_class("transformers.modeling_layers.GradientCheckpointingLayer"));
+}
+
+ModuleClass ClassSpace::pretrained(std::string_view name) const {
+    ModuleClass out = plain(name);
+    out.bases = pretrained_bases(*this);
+    return out;
+}
+
+ModuleClass ClassSpace::generative(std::string_view name) const {
+    ModuleClass out = pretrained(name);
+    out.bases.emplace_back("transformers.generation.utils.GenerationMixin");
+    out.bases.emplace_back("transformers.generation.continuous_batching.continuous_api.ContinuousMixin");
+    return out;
+}
+
+Scope linear(Scope parent, std::string name, std::int64_t in, std::int64_t out, bool bias) {
+    const Scope m = parent.child(std::move(name), classes::linear());
+    m.parameter("weight", {out, in});
+    if (bias) {
+        m.parameter("bias", {out});
+    }
+    return m;
+}
+
+Scope embedding(Scope parent, std::string name, std::int64_t rows, std::int64_t width) {
+    const Scope m = parent.child(std::move(name), classes::embedding());
+    m.parameter("weight", {rows, width});
+    return m;
+}
+
+Scope layer_norm(Scope parent, std::string name, std::int64_t width, bool bias) {
+    const Scope m = parent.child(std::move(name), classes::layer_norm());
+    m.parameter("weight", {width});
+    if (bias) {
+        m.parameter("bias", {width});
+    }
+    return m;
+}
+
+Scope weight_norm(Scope parent, std::string name, const ModuleClass& norm, std::int64_t width) {
+    const Scope m = parent.child(std::move(name), norm);
+    m.parameter("weight", {width});
+    return m;
+}
+
+Scope dropout(Scope parent, std::string name) { return parent.child(std::move(name), classes::dropout()); }
+
+Scope module_list(Scope parent, std::string name) { return parent.child(std::move(name), classes::module_list()); }
+
+Scope activation(Scope parent, std::string name, std::string_view function) {
+    return parent.child(std::move(name), classes::activation(function, parent.builder().graph().name));
+}
+
+Scope rotary_embedding(Scope parent, std::string name, const ModuleClass& rotary, std::int64_t rotary_width) {
+    const Scope m = parent.child(std::move(name), rotary);
+    m.buffer("inv_freq", {rotary_width / 2}, DType::float32, false);
+    m.buffer("original_inv_freq", {rotary_width / 2}, DType::float32, false);
+    return m;
+}
+
+}  // namespace fsdplan

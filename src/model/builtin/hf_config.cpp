@@ -1,0 +1,73 @@
+#include <algorithm>
+
+#include "base/file.hpp"
+#include "base/json.hpp"
+#include "model/family.hpp"
+#include "model/importer.hpp"
+
+namespace fsdplan {
+namespace {
+
+const Architecture& architecture_of(const Config& config, const FamilyInfo& family) {
+    const auto listed = config.value().find("architectures");
+    if (!listed || listed->is_null() || listed->size() == 0) {
+        return family.architectures.front();
+    }
+    const json::Value first = *listed->elements().begin();
+    const auto found = std::ranges::find(family.architectures, first.string(), &Architecture::name);
+    if (found == family.architectures.end()) {
+        std::vector<std::string> known;
+        for (const Architecture& a : family.architectures) {
+            known.emplace_back(a.name);
+        }
+        throw Error(ErrorKind::input, first.where(),
+                    "the class " + json::quote(first.string()) + " is not built in" +
+                        did_you_mean(first.string(), known) +
+                        "; it can be exported from Python as a module-tree JSON (docs/formats.md)");
+    }
+    return *found;
+}
+
+}  // namespace
+
+ModelGraph read_hf_config(std::string_view text, const std::string& shown, const ImportOptions& options) {
+    const json::Document document(text, shown);
+    const Config config(document.root());
+    const FamilyInfo& family = family_of(config);
+    const Architecture& architecture = architecture_of(config, family);
+    GraphBuilder builder(shown, "transformers 5.24.0 " + std::string(architecture.name));
+    // Without a dtype transformers builds in torch's default dtype, whatever the checkpoint holds.
+    builder.set_dtype(options.dtype.value_or(config.dtype().value_or(DType::float32)));
+    builder.graph().no_split_classes.assign(family.no_split_classes.begin(), family.no_split_classes.end());
+    builder.graph().longest_sequence = family.longest_sequence(config);
+    architecture.build(config, Place(builder));
+    ModelGraph graph = builder.finish();
+    if (!config.defaults_used().empty()) {
+        std::string note = "not in the file, so transformers' defaults: ";
+        for (std::size_t i = 0; i < config.defaults_used().size(); ++i) {
+            note += (i == 0 ? "" : ", ") + config.defaults_used()[i];
+        }
+        graph.notes.push_back(std::move(note));
+    }
+    return graph;
+}
+
+namespace builtin::importer {
+
+extern const ImporterInfo hf_config;
+constinit const ImporterInfo hf_config{
+    .name = "Hugging Face config.json",
+    .help = "builds the module tree that transformers 5.24 builds from a config.json",
+    .recognises =
+        [](const ImportSource& source) {
+            return source.path.filename() == "config.json" ||
+                   source.head.find("\"model_type\"") != std::string::npos;
+        },
+    .read =
+        [](const ImportSource& source, const ImportOptions& options) {
+            return read_hf_config(read_text(source.path), source.shown, options);
+        },
+};
+
+}  // namespace builtin::importer
+}  // namespace fsdplan

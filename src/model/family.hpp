@@ -1,0 +1,66 @@
+#pragma once
+
+#include <initializer_list>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "model/blocks.hpp"
+#include "model/builder.hpp"
+#include "model/config.hpp"
+
+namespace fsdplan {
+
+/// Where a family puts its top module: at the root, or into a slot of a model that embeds it (LLaVA).
+class Place {
+public:
+    explicit Place(GraphBuilder& builder) : builder_(&builder) {}
+    Place(Scope parent, std::string name)
+        : builder_(&parent.builder()), parent_(parent), name_(std::move(name)) {}
+
+    Scope create(const ModuleClass& module_class) const {
+        return parent_ ? parent_->child(name_, module_class) : builder_->root(module_class);
+    }
+
+private:
+    GraphBuilder* builder_;
+    std::optional<Scope> parent_;
+    std::string name_;
+};
+
+/// One class that a config.json can ask for under "architectures".
+struct Architecture {
+    std::string_view name;  ///< "LlamaForCausalLM"
+    void (*build)(const Config& config, const Place& place);
+};
+
+/// One model family of transformers: how its classes build their module trees.
+/// An entry is one file in src/model/families.
+struct FamilyInfo {
+    std::span<const std::string_view> model_types;  ///< values of "model_type" in config.json
+    /// What the family can build; the first is taken when a config names no architecture.
+    std::span<const Architecture> architectures;
+    /// The architecture that AutoModel makes of a nested config (text_config of a multimodal model).
+    std::string_view backbone;
+    /// `_no_split_modules` of its models; a multimodal family adds those of its parts (see build_nested).
+    std::span<const std::string_view> no_split_classes;
+    /// The sequence length that the configuration allows, when it names one.
+    std::optional<std::int64_t> (*longest_sequence)(const Config& config);
+};
+
+/// The family of a model_type; throws Error(input) with the near names and the export route.
+const FamilyInfo& family_of(const Config& config);
+
+/// Builds the backbone of a nested configuration into `place`, whatever its family.
+void build_nested(const Config& config, const Place& place);
+
+/// max_position_embeddings, when present.
+std::optional<std::int64_t> longest_by_positions(const Config& config);
+
+namespace builtin {
+std::span<const FamilyInfo* const> families();
+}  // namespace builtin
+
+}  // namespace fsdplan

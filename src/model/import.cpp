@@ -1,0 +1,66 @@
+#include <algorithm>
+
+#include "base/embedded.hpp"
+#include "base/file.hpp"
+#include "model/importer.hpp"
+#include "model/library.hpp"
+
+namespace fsdplan {
+namespace {
+
+constexpr std::size_t head_size = 4096;
+
+ImportSource source_of(const std::filesystem::path& path, std::string shown) {
+    ImportSource source{.path = path, .shown = std::move(shown), .head = {}};
+    const std::uintmax_t size = size_of_file(path);
+    source.head = read_range(path, 0, static_cast<std::size_t>(std::min<std::uintmax_t>(size, head_size)));
+    if (source.head.starts_with("\x1f\x8b")) {
+        source.head = read_text(path).substr(0, head_size);
+    }
+    return source;
+}
+
+/// The file of a model folder that describes it best: a configuration knows classes and ties.
+std::filesystem::path model_file_in(const std::filesystem::path& folder) {
+    for (const char* name : {"config.json", "model.safetensors.index.json", "model.safetensors"}) {
+        if (std::filesystem::is_regular_file(folder / name)) {
+            return folder / name;
+        }
+    }
+    throw Error(ErrorKind::input, folder.string(),
+                "is a folder without config.json, model.safetensors.index.json or model.safetensors");
+}
+
+ModelGraph read_path(const std::filesystem::path& path, const std::string& shown, const ImportOptions& options) {
+    const ImportSource source = source_of(path, shown);
+    for (const ImporterInfo* importer : builtin::importers()) {
+        if (importer->recognises(source)) {
+            return importer->read(source, options);
+        }
+    }
+    std::string formats;
+    for (const ImporterInfo* importer : builtin::importers()) {
+        formats += (formats.empty() ? "" : ", ") + std::string(importer->name);
+    }
+    throw Error(ErrorKind::input, shown, "not a model file that is known here; expected one of: " + formats);
+}
+
+}  // namespace
+
+ModelGraph import_model(const std::string& what, const ImportOptions& options) {
+    std::error_code ignored;
+    const std::filesystem::path path(what);
+    if (std::filesystem::is_directory(path, ignored)) {
+        const std::filesystem::path file = model_file_in(path);
+        return read_path(file, file.string(), options);
+    }
+    if (std::filesystem::exists(path, ignored)) {
+        return read_path(path, what, options);
+    }
+    const LibraryEntry entry = library_entry(what);
+    ModelGraph graph = read_hf_config(entry.config, "models/nets/" + std::string(entry.folder) + "/config.json", options);
+    graph.name = what;
+    return graph;
+}
+
+}  // namespace fsdplan
