@@ -25,13 +25,20 @@ struct Bytes {
     }
 };
 
-constexpr Bytes operator""_B(unsigned long long n) { return {static_cast<std::int64_t>(n)}; }
-constexpr Bytes operator""_MiB(unsigned long long n) { return {static_cast<std::int64_t>(n << 20U)}; }
-constexpr Bytes operator""_GiB(unsigned long long n) { return {static_cast<std::int64_t>(n << 30U)}; }
+constexpr Bytes operator""_B(unsigned long long n) {
+    return {static_cast<std::int64_t>(n)};
+}
+constexpr Bytes operator""_MiB(unsigned long long n) {
+    return {static_cast<std::int64_t>(n << 20U)};
+}
+constexpr Bytes operator""_GiB(unsigned long long n) {
+    return {static_cast<std::int64_t>(n << 30U)};
+}
 
 using Duration = std::chrono::nanoseconds;
 
-/// What is not known exactly: the best guess and the ends of its interval. The unit is in the variable's name.
+/// What is not known exactly: the best guess and the ends of its interval. The unit is in the variable's
+/// name.
 struct Estimate {
     std::int64_t value = 0;
     std::int64_t low = 0;
@@ -44,7 +51,9 @@ struct Estimate {
 };
 
 /// An exact number as an estimate without width.
-constexpr Estimate exactly(std::int64_t value) { return {value, value, value}; }
+constexpr Estimate exactly(std::int64_t value) {
+    return {value, value, value};
+}
 
 enum class ErrorKind : std::uint8_t {
     input,    ///< what the user gave is wrong: exit status 2
@@ -87,10 +96,14 @@ std::int64_t checked_mul(std::int64_t a, std::int64_t b, std::string_view where)
 std::int64_t checked_add(std::int64_t a, std::int64_t b, std::string_view where);
 
 /// ceil(a / b) for a >= 0 and b > 0.
-constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return a / b + (a % b != 0 ? 1 : 0); }
+constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) {
+    return a / b + (a % b != 0 ? 1 : 0);
+}
 
 /// a rounded up to a multiple of b, for a >= 0 and b > 0.
-constexpr std::int64_t round_up(std::int64_t a, std::int64_t b) { return ceil_div(a, b) * b; }
+constexpr std::int64_t round_up(std::int64_t a, std::int64_t b) {
+    return ceil_div(a, b) * b;
+}
 
 /// The candidates most like `name`, best first, none that is nothing like it; letter case counts least.
 std::vector<std::string> nearest_names(std::string_view name, std::span<const std::string> candidates,

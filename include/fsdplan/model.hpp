@@ -15,9 +15,15 @@ enum class ModuleIndex : std::int32_t {};
 enum class TensorIndex : std::int32_t {};
 enum class ClassIndex : std::int32_t {};
 
-constexpr std::size_t at(ModuleIndex m) { return static_cast<std::size_t>(m); }
-constexpr std::size_t at(TensorIndex t) { return static_cast<std::size_t>(t); }
-constexpr std::size_t at(ClassIndex c) { return static_cast<std::size_t>(c); }
+constexpr std::size_t at(ModuleIndex m) {
+    return static_cast<std::size_t>(m);
+}
+constexpr std::size_t at(TensorIndex t) {
+    return static_cast<std::size_t>(t);
+}
+constexpr std::size_t at(ClassIndex c) {
+    return static_cast<std::size_t>(c);
+}
 
 /// Element types, named as torch names them. The sub-byte ones are safetensors' F4, F6_E2M3 and F6_E3M2.
 enum class DType : std::uint8_t {
@@ -131,15 +137,16 @@ struct ModuleTree {
     std::vector<std::int32_t> shape;
     std::int32_t shapes = 0;
 
-    std::vector<std::int32_t> child_begin;  ///< rows + 1 entries: slots of m are [child_begin[m], child_begin[m+1])
-    std::vector<ModuleIndex> child;         ///< per slot, all slots in registration order
+    std::vector<std::int32_t>
+        child_begin;                 ///< rows + 1 entries: slots of m are [child_begin[m], child_begin[m+1])
+    std::vector<ModuleIndex> child;  ///< per slot, all slots in registration order
     std::vector<std::string> child_name;
 
     std::vector<std::int32_t> parameter_begin;  ///< rows + 1 entries, as child_begin
     std::vector<TensorIndex> parameter;
     std::vector<std::string> parameter_name;
 
-    bool has_shared_modules = false;  ///< some module hangs in several slots
+    bool has_shared_modules = false;   ///< some module hangs in several slots
     bool has_tied_parameters = false;  ///< some tensor is registered more than once
     bool has_uninitialized = false;
 
@@ -158,8 +165,8 @@ struct ModuleTree {
     std::optional<TensorIndex> find_parameter(std::string_view path) const;
 };
 
-/// Throws Error(input) for what no file should hold: a cycle, an unreachable or missing module, a total that is
-/// too large. `graph` usually comes from an importer.
+/// Throws Error(input) for what no file should hold: a cycle, an unreachable or missing module, a total that
+/// is too large. `graph` usually comes from an importer.
 ModuleTree flatten(const ModelGraph& graph);
 
 /// Which classes of one tree a list of class names means, by isinstance: a subclass matches too.
@@ -212,7 +219,8 @@ LoraOptions parse_lora(std::string_view text);
 ModelGraph with_lora(const ModelGraph& graph, const LoraOptions& options);
 
 /// `--freeze`: requires_grad off for all parameters whose path matches one of the globs (`*` and `?`; a
-/// pattern also covers everything below a module that it names). Throws Error(input) for one that matches none.
+/// pattern also covers everything below a module that it names). Throws Error(input) for one that matches
+/// none.
 ModelGraph with_frozen(const ModelGraph& graph, std::span<const std::string> globs);
 
 /// Glob match over a whole dotted path: `*` any characters, `?` one character.

@@ -37,11 +37,11 @@ enum class WrapRule : std::uint8_t {
     tied_across_groups,  ///< one parameter in two FSDP2 groups
     several_roots,       ///< the outermost fully_shard call covers several modules
     // PyTorch says nothing, or only warns.
-    tie_broken,          ///< a tied weight became two parameters (FSDP1, use_orig_params=False)
-    tied_across_units,   ///< a unit sees another unit's shard through a tie (FSDP1, use_orig_params=True)
+    tie_broken,             ///< a tied weight became two parameters (FSDP1, use_orig_params=False)
+    tied_across_units,      ///< a unit sees another unit's shard through a tie (FSDP1, use_orig_params=True)
     frozen_with_trainable,  ///< a unit holds a gradient for frozen parameters (use_orig_params=True)
-    root_is_container,   ///< the root is a ModuleList or ModuleDict
-    root_ignored,        ///< the root itself is ignored
+    root_is_container,      ///< the root is a ModuleList or ModuleDict
+    root_ignored,           ///< the root itself is ignored
     not_called_through_unit,  ///< a shared module's second slot bypasses its unit
 };
 
@@ -58,23 +58,24 @@ std::string_view name(Severity severity);
 struct Diagnostic {
     WrapRule rule{};
     Severity severity = Severity::warning;
-    std::string error_type;             ///< PyTorch's class, e.g. "ValueError"; empty for warnings
-    std::string unit;                   ///< path of the unit's module; "" is the root
-    std::vector<std::string> tensors;   ///< paths of the parameters that matter, at most a dozen
-    std::string message;                ///< one sentence that says what and what to change
+    std::string error_type;            ///< PyTorch's class, e.g. "ValueError"; empty for warnings
+    std::string unit;                  ///< path of the unit's module; "" is the root
+    std::vector<std::string> tensors;  ///< paths of the parameters that matter, at most a dozen
+    std::string message;               ///< one sentence that says what and what to change
 };
 
 /// One FSDP instance (FSDP1) or one fully_shard call (FSDP2).
 struct Unit {
     ModuleIndex module{};
-    std::string path;                    ///< of `module`, through the slot that was wrapped
-    std::vector<ModuleIndex> modules;    ///< all modules of a fully_shard list; otherwise just `module`
-    std::vector<TensorIndex> parameters; ///< in the order in which the runtime flattens or groups them
+    std::string path;                          ///< of `module`, through the slot that was wrapped
+    std::vector<ModuleIndex> modules;          ///< all modules of a fully_shard list; otherwise just `module`
+    std::vector<TensorIndex> parameters;       ///< in the order in which the runtime flattens or groups them
     std::vector<std::string> parameter_paths;  ///< the name under which each was met, from the root
-    std::int64_t numel = 0;              ///< elements managed
-    /// Arguments that differ from the root's: (name, value as JSON), e.g. ("sharding_strategy", "\"NO_SHARD\"").
+    std::int64_t numel = 0;                    ///< elements managed
+    /// Arguments that differ from the root's: (name, value as JSON), e.g. ("sharding_strategy",
+    /// "\"NO_SHARD\"").
     std::vector<std::pair<std::string, std::string>> arguments;
-    bool requires_grad = true;           ///< of the flat parameter: any member's
+    bool requires_grad = true;  ///< of the flat parameter: any member's
 
     // FSDP1 only; zero without parameters.
     std::int64_t flat_numel = 0;   ///< the flat parameter with alignment and divisibility padding
@@ -83,8 +84,10 @@ struct Unit {
 
 /// The units and what PyTorch would say about them.
 struct WrapPlan {
-    std::vector<Unit> units;  ///< FSDP1: root first, then pre-order of the wrapped model; FSDP2: in call order
-    std::vector<std::int32_t> construction_order;  ///< indices into `units`, in the order they are constructed
+    std::vector<Unit>
+        units;  ///< FSDP1: root first, then pre-order of the wrapped model; FSDP2: in call order
+    std::vector<std::int32_t>
+        construction_order;  ///< indices into `units`, in the order they are constructed
     std::vector<Diagnostic> diagnostics;
     /// The error with which PyTorch would stop at construction, if any.
     const Diagnostic* construction_error() const;
@@ -116,7 +119,8 @@ public:
 
     /// `recurse=True`: look inside m? `numel`: its elements as the module looks now.
     virtual bool enter(const ModuleTree& tree, ModuleIndex m, std::int64_t numel) const = 0;
-    /// `recurse=False`: make m a unit? `remainder`: its elements less what was wrapped below, may be negative.
+    /// `recurse=False`: make m a unit? `remainder`: its elements less what was wrapped below, may be
+    /// negative.
     virtual bool wrap(const ModuleTree& tree, ModuleIndex m, std::int64_t remainder) const = 0;
 };
 
@@ -138,12 +142,12 @@ struct PolicySpec {
     };
     /// A member of the recursive path, by registry name.
     struct Member {
-        std::string name;                        ///< "size", "transformer", "names", "always", …
-        std::optional<double> min_num_params;    ///< torch's default of 1e8 when absent
+        std::string name;                      ///< "size", "transformer", "names", "always", …
+        std::optional<double> min_num_params;  ///< torch's default of 1e8 when absent
         std::optional<std::vector<std::string>> force_leaf;  ///< torch's default when absent
         std::optional<std::vector<std::string>> exclude;     ///< torch's default when absent
-        std::vector<std::string> classes;        ///< transformer
-        std::vector<std::string> modules;        ///< names: paths or globs
+        std::vector<std::string> classes;                    ///< transformer
+        std::vector<std::string> modules;                    ///< names: paths or globs
     };
 
     Kind kind = Kind::none;

@@ -11,7 +11,9 @@
 namespace fsdplan {
 namespace {
 
-std::string reason() { return std::strerror(errno); }
+std::string reason() {
+    return std::strerror(errno);
+}
 
 std::ifstream opened(const std::filesystem::path& path) {
     std::error_code ignored;
@@ -25,7 +27,9 @@ std::ifstream opened(const std::filesystem::path& path) {
     return stream;
 }
 
-bool is_gzip(std::string_view bytes) { return bytes.starts_with("\x1f\x8b"); }
+bool is_gzip(std::string_view bytes) {
+    return bytes.starts_with("\x1f\x8b");
+}
 
 // Owns zlib's state.
 class Inflater {

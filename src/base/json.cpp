@@ -121,7 +121,8 @@ private:
         std::ranges::sort(keys_);
         const auto twice = std::ranges::adjacent_find(keys_);
         if (twice != keys_.end()) {
-            throw Error(ErrorKind::input, document_.file_, "the key " + quote(*twice) + " occurs twice in one object");
+            throw Error(ErrorKind::input, document_.file_,
+                        "the key " + quote(*twice) + " occurs twice in one object");
         }
     }
 
@@ -135,13 +136,20 @@ namespace {
 
 std::string_view type_name(Type type) {
     switch (type) {
-        case Type::null: return "null";
-        case Type::boolean: return "a truth value";
-        case Type::integer: return "an integer";
-        case Type::real: return "a number";
-        case Type::string: return "a string";
-        case Type::array: return "an array";
-        case Type::object: return "an object";
+        case Type::null:
+            return "null";
+        case Type::boolean:
+            return "a truth value";
+        case Type::integer:
+            return "an integer";
+        case Type::real:
+            return "a number";
+        case Type::string:
+            return "a string";
+        case Type::array:
+            return "an array";
+        case Type::object:
+            return "an object";
     }
     return "";
 }
@@ -160,7 +168,9 @@ Document::Document(std::string_view text, std::string file) : file_(std::move(fi
     nlohmann::json::sax_parse(text.begin(), text.end(), &builder);
 }
 
-Value Document::root() const { return {this, 1}; }
+Value Document::root() const {
+    return {this, 1};
+}
 
 bool Value::boolean() const {
     if (type() != Type::boolean) {
@@ -175,7 +185,8 @@ std::int64_t Value::integer(std::int64_t least, std::int64_t most) const {
         if (least == 0 && most >= largest_total) {
             fail("a non-negative integer");
         }
-        if (least == std::numeric_limits<std::int64_t>::min() && most == std::numeric_limits<std::int64_t>::max()) {
+        if (least == std::numeric_limits<std::int64_t>::min() &&
+            most == std::numeric_limits<std::int64_t>::max()) {
             fail("an integer");
         }
         fail("an integer from " + std::to_string(least) + " to " + std::to_string(most));
@@ -282,16 +293,21 @@ std::string Value::where() const {
 std::string Value::shown() const {
     constexpr std::size_t longest = 40;
     switch (type()) {
-        case Type::null: return "null";
-        case Type::boolean: return node().integer != 0 ? "true" : "false";
-        case Type::integer: return std::to_string(node().integer);
-        case Type::real: return nlohmann::json(node().real).dump();
+        case Type::null:
+            return "null";
+        case Type::boolean:
+            return node().integer != 0 ? "true" : "false";
+        case Type::integer:
+            return std::to_string(node().integer);
+        case Type::real:
+            return nlohmann::json(node().real).dump();
         case Type::string: {
             const std::string_view text = string();
             return text.size() <= longest ? quote(text) : quote(text.substr(0, longest)) + "…";
         }
         case Type::array:
-        case Type::object: return std::string(type_name(type()));
+        case Type::object:
+            return std::string(type_name(type()));
     }
     return "";
 }

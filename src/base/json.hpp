@@ -12,7 +12,8 @@
 #include "fsdplan/base.hpp"
 
 // The one JSON reader. Parsing is nlohmann/json's; what it would take without a word (duplicate keys, a byte
-// order mark, numbers that do not fit, bottomless nesting) is an Error here, and every value knows its pointer.
+// order mark, numbers that do not fit, bottomless nesting) is an Error here, and every value knows its
+// pointer.
 namespace fsdplan::json {
 
 enum class Type : std::uint8_t { null, boolean, integer, real, string, array, object };
@@ -56,7 +57,9 @@ private:
         double real = 0.0;
     };
 
-    std::string_view view(Text text) const { return std::string_view(characters_).substr(text.offset, text.size); }
+    std::string_view view(Text text) const {
+        return std::string_view(characters_).substr(text.offset, text.size);
+    }
 
     std::string file_;
     std::string characters_;

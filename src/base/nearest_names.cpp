@@ -9,7 +9,8 @@ namespace {
 
 std::string lower(std::string_view text) {
     std::string out(text);
-    std::ranges::transform(out, out.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+    std::ranges::transform(out, out.begin(),
+                           [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
     return out;
 }
 
@@ -35,7 +36,8 @@ std::size_t unlikeness(std::string_view name, std::string_view candidate) {
     const std::string a = lower(name);
     const std::string b = lower(candidate);
     std::size_t cost = 3 * edit_distance(a, b);
-    if (a.size() >= 3 && b.size() >= 3 && (a.find(b) != std::string::npos || b.find(a) != std::string::npos)) {
+    if (a.size() >= 3 && b.size() >= 3 &&
+        (a.find(b) != std::string::npos || b.find(a) != std::string::npos)) {
         cost /= 3;
     }
     return cost;

@@ -8,7 +8,9 @@ namespace {
 
 const std::string nn_module = "torch.nn.modules.module.Module";
 
-ModuleClass torch_class(std::string name) { return {std::move(name), {nn_module}}; }
+ModuleClass torch_class(std::string name) {
+    return {std::move(name), {nn_module}};
+}
 
 // transformers.activations.ACT2FN: the classes are transformers' own or torch's.
 struct ActivationRow {
@@ -165,9 +167,13 @@ Scope weight_norm(Scope parent, std::string name, const ModuleClass& norm, std::
     return m;
 }
 
-Scope dropout(Scope parent, std::string name) { return parent.child(std::move(name), classes::dropout()); }
+Scope dropout(Scope parent, std::string name) {
+    return parent.child(std::move(name), classes::dropout());
+}
 
-Scope module_list(Scope parent, std::string name) { return parent.child(std::move(name), classes::module_list()); }
+Scope module_list(Scope parent, std::string name) {
+    return parent.child(std::move(name), classes::module_list());
+}
 
 Scope activation(Scope parent, std::string name, std::string_view function) {
     return parent.child(std::move(name), classes::activation(function, parent.builder().graph().name));

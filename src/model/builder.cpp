@@ -38,8 +38,9 @@ ModelGraph GraphBuilder::finish() {
 
 ModuleIndex GraphBuilder::add_module(const ModuleClass& module_class) {
     if (graph_.modules.size() == most_modules) {
-        throw Error(ErrorKind::input, graph_.name,
-                    "more than " + std::to_string(most_modules) + " modules; expected a model that can exist");
+        throw Error(
+            ErrorKind::input, graph_.name,
+            "more than " + std::to_string(most_modules) + " modules; expected a model that can exist");
     }
     auto found = classes_.find(module_class.name);
     if (found == classes_.end()) {

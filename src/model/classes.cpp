@@ -11,13 +11,15 @@ std::string_view short_name(std::string_view class_name) {
 
 ClassSet::ClassSet(const ModuleTree& tree, std::span<const std::string> names) {
     const auto means = [names](std::string_view class_name) {
-        return std::ranges::any_of(
-            names, [class_name](const std::string& n) { return n == class_name || n == short_name(class_name); });
+        return std::ranges::any_of(names, [class_name](const std::string& n) {
+            return n == class_name || n == short_name(class_name);
+        });
     };
     member_.reserve(tree.classes.size());
     for (const ModuleClass& c : tree.classes) {
-        const bool member =
-            means(c.name) || std::ranges::any_of(c.bases, [&](const std::string& base) { return means(base); });
+        const bool member = means(c.name) || std::ranges::any_of(c.bases, [&](const std::string& base) {
+                                return means(base);
+                            });
         member_.push_back(member ? 1 : 0);
         empty_ = empty_ && !member;
     }

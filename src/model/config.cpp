@@ -23,7 +23,9 @@ std::int64_t Config::defaulted(std::string_view key, std::int64_t absent) const 
     return absent;
 }
 
-bool Config::has(std::string_view key) const { return present(key).has_value(); }
+bool Config::has(std::string_view key) const {
+    return present(key).has_value();
+}
 
 std::int64_t Config::size(std::string_view key, std::int64_t absent, std::int64_t least) const {
     return size({key}, absent, least);
@@ -44,7 +46,9 @@ std::optional<std::int64_t> Config::optional_size(std::string_view key) const {
     return found ? std::optional(found->integer(1, largest_size)) : std::nullopt;
 }
 
-std::int64_t Config::count(std::string_view key, std::int64_t absent) const { return count({key}, absent); }
+std::int64_t Config::count(std::string_view key, std::int64_t absent) const {
+    return count({key}, absent);
+}
 
 std::int64_t Config::count(std::initializer_list<std::string_view> keys, std::int64_t absent) const {
     for (const std::string_view key : keys) {

@@ -31,7 +31,7 @@ public:
     bool flag(std::string_view key, bool absent) const;
     double number(std::string_view key, double absent) const;
     std::string text(std::string_view key, std::string_view absent) const;
-    std::vector<std::string> strings(std::string_view key) const;          ///< empty when absent
+    std::vector<std::string> strings(std::string_view key) const;  ///< empty when absent
     std::vector<std::int64_t> sizes(std::string_view key, std::vector<std::int64_t> absent) const;
     /// A nested configuration such as text_config; nothing when absent.
     std::optional<Config> nested(std::string_view key) const;

@@ -45,18 +45,27 @@ struct ShortName {
 };
 
 constexpr std::array short_names{
-    ShortName{"bf16", DType::bfloat16}, ShortName{"fp16", DType::float16},  ShortName{"half", DType::float16},
-    ShortName{"fp32", DType::float32},  ShortName{"float", DType::float32}, ShortName{"fp64", DType::float64},
+    ShortName{"bf16", DType::bfloat16},  ShortName{"fp16", DType::float16},
+    ShortName{"half", DType::float16},   ShortName{"fp32", DType::float32},
+    ShortName{"float", DType::float32},  ShortName{"fp64", DType::float64},
     ShortName{"double", DType::float64},
 };
 
-const DTypeRow& row(DType dtype) { return rows[static_cast<std::size_t>(dtype)]; }
+const DTypeRow& row(DType dtype) {
+    return rows[static_cast<std::size_t>(dtype)];
+}
 
 }  // namespace
 
-std::string_view name(DType dtype) { return row(dtype).name; }
-int bits(DType dtype) { return row(dtype).bits; }
-bool is_floating_point(DType dtype) { return row(dtype).floating; }
+std::string_view name(DType dtype) {
+    return row(dtype).name;
+}
+int bits(DType dtype) {
+    return row(dtype).bits;
+}
+bool is_floating_point(DType dtype) {
+    return row(dtype).floating;
+}
 
 std::optional<DType> dtype_from_name(std::string_view name) {
     if (name.starts_with("torch.")) {
@@ -65,7 +74,8 @@ std::optional<DType> dtype_from_name(std::string_view name) {
     if (const auto found = std::ranges::find(rows, name, &DTypeRow::name); found != rows.end()) {
         return found->dtype;
     }
-    if (const auto found = std::ranges::find(short_names, name, &ShortName::name); found != short_names.end()) {
+    if (const auto found = std::ranges::find(short_names, name, &ShortName::name);
+        found != short_names.end()) {
         return found->dtype;
     }
     return std::nullopt;

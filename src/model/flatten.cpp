@@ -30,7 +30,8 @@ public:
             Frame& top = path.back();
             const std::vector<ChildSlot>& slots = graph_.modules[at(top.module)].children;
             if (top.next_slot == slots.size()) {
-                tree_.subtree_end[static_cast<std::size_t>(top.row)] = static_cast<std::int32_t>(tree_.size());
+                tree_.subtree_end[static_cast<std::size_t>(top.row)] =
+                    static_cast<std::int32_t>(tree_.size());
                 on_path_[at(top.module)] = 0;
                 path.pop_back();
                 continue;
@@ -230,7 +231,8 @@ std::span<const TensorIndex> ModuleTree::parameters(ModuleIndex m) const {
 
 std::span<const std::string> ModuleTree::parameter_names(ModuleIndex m) const {
     const auto begin = static_cast<std::size_t>(parameter_begin[at(m)]);
-    return std::span(parameter_name).subspan(begin, static_cast<std::size_t>(parameter_begin[at(m) + 1]) - begin);
+    return std::span(parameter_name)
+        .subspan(begin, static_cast<std::size_t>(parameter_begin[at(m) + 1]) - begin);
 }
 
 std::string ModuleTree::path(ModuleIndex m) const {

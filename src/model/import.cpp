@@ -31,7 +31,8 @@ std::filesystem::path model_file_in(const std::filesystem::path& folder) {
                 "is a folder without config.json, model.safetensors.index.json or model.safetensors");
 }
 
-ModelGraph read_path(const std::filesystem::path& path, const std::string& shown, const ImportOptions& options) {
+ModelGraph read_path(const std::filesystem::path& path, const std::string& shown,
+                     const ImportOptions& options) {
     const ImportSource source = source_of(path, shown);
     for (const ImporterInfo* importer : builtin::importers()) {
         if (importer->recognises(source)) {
@@ -58,7 +59,8 @@ ModelGraph import_model(const std::string& what, const ImportOptions& options) {
         return read_path(path, what, options);
     }
     const LibraryEntry entry = library_entry(what);
-    ModelGraph graph = read_hf_config(entry.config, "models/nets/" + std::string(entry.folder) + "/config.json", options);
+    ModelGraph graph =
+        read_hf_config(entry.config, "models/nets/" + std::string(entry.folder) + "/config.json", options);
     graph.name = what;
     return graph;
 }

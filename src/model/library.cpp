@@ -15,7 +15,8 @@ constexpr std::string_view names_file = "names.json";
 
 std::string lower(std::string_view text) {
     std::string out(text);
-    std::ranges::transform(out, out.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+    std::ranges::transform(out, out.begin(),
+                           [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
     return out;
 }
 
@@ -55,8 +56,9 @@ LibraryEntry library_entry(std::string_view name) {
     for (const LibraryModel& model : library_models()) {
         known.push_back(model.folder);
         known.insert(known.end(), model.aliases.begin(), model.aliases.end());
-        const bool named = lower(model.folder) == wanted ||
-                           std::ranges::any_of(model.aliases, [&](const std::string& a) { return lower(a) == wanted; });
+        const bool named =
+            lower(model.folder) == wanted ||
+            std::ranges::any_of(model.aliases, [&](const std::string& a) { return lower(a) == wanted; });
         if (!named) {
             continue;
         }

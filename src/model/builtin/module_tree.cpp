@@ -28,7 +28,8 @@ public:
     std::int32_t position(json::Value id) const {
         const auto found = positions_.find(id.integer(0, largest_dimension));
         if (found == positions_.end()) {
-            throw Error(ErrorKind::input, id.where(), "there is no " + std::string(what_) + " with id " + id.shown());
+            throw Error(ErrorKind::input, id.where(),
+                        "there is no " + std::string(what_) + " with id " + id.shown());
         }
         return found->second;
     }
@@ -134,7 +135,8 @@ private:
         ModuleNode node;
         const json::Value class_index = row.at("class");
         if (class_index.integer(0, largest_dimension) >= static_cast<std::int64_t>(graph_.classes.size())) {
-            class_index.fail("an index into classes, which has " + std::to_string(graph_.classes.size()) + " entries");
+            class_index.fail("an index into classes, which has " + std::to_string(graph_.classes.size()) +
+                             " entries");
         }
         node.class_index = ClassIndex{static_cast<std::int32_t>(class_index.integer())};
         if (const auto children = row.find("children")) {
@@ -233,7 +235,8 @@ extern const ImporterInfo module_tree;
 constinit const ImporterInfo module_tree{
     .name = "module-tree JSON",
     .help = "reads a module tree exported from Python, plain or gzip",
-    .recognises = [](const ImportSource& source) { return source.head.find(format_name) != std::string::npos; },
+    .recognises =
+        [](const ImportSource& source) { return source.head.find(format_name) != std::string::npos; },
     .read =
         [](const ImportSource& source, const ImportOptions& options) {
             const json::Document document(read_text(source.path), source.shown);

@@ -71,7 +71,8 @@ constexpr std::array<std::string_view, 1> model_types{"llama"};
 constexpr std::array<std::string_view, 1> no_split{"LlamaDecoderLayer"};
 constexpr std::array architectures{
     Architecture{"LlamaForCausalLM", causal_lm},
-    Architecture{"LlamaModel", [](const Config& config, const Place& place) { backbone(Llama(config), place); }},
+    Architecture{"LlamaModel",
+                 [](const Config& config, const Place& place) { backbone(Llama(config), place); }},
 };
 
 }  // namespace
