@@ -295,11 +295,29 @@ private:
             }
             const auto at_row =
                 static_cast<std::size_t>(index.integer(0, static_cast<std::int64_t>(unit_rows_.size()) - 1));
-            compare_unit(unit_rows_[at_row], plan.units[i],
-                         noted_arguments(plan.units[i], options, constructed), "unit " + std::to_string(i),
-                         report);
+            const Unit& unit = plan.units[recorded_unit(row, plan, i)];
+            compare_unit(unit_rows_[at_row], unit, noted_arguments(unit, options, constructed),
+                         "unit " + std::to_string(i), report);
             ++i;
         }
+    }
+
+    // The recorder looks up the state of a list call at the first listed module that has one, and a module
+    // that another listed one contains keeps the state of its own earlier call.
+    std::size_t recorded_unit(const json::Value& row, const WrapPlan& plan, std::size_t call) const {
+        if (row.at("policy").string() != "fully_shard") {
+            return call;
+        }
+        const std::vector<PolicySpec::Call> calls = read_policy(row).calls;
+        for (const std::string& path : calls[call].modules) {
+            for (std::size_t unit = 0; unit <= call; ++unit) {
+                if (std::ranges::find(plan.units[unit].modules, tree_.find(path)) !=
+                    plan.units[unit].modules.end()) {
+                    return unit;
+                }
+            }
+        }
+        return call;
     }
 
     void compare_unit(const json::Value& row, const Unit& unit,
