@@ -15,7 +15,7 @@ function verdictWhy(p) {
   const parts = [];
   if (p) parts.push(h("b", {}, named(upper(p.label))), `, min_num_params ${thresholds(p)}. `);
   if (!p || p === home) {
-    parts.push(named(verdict.text, 1000));
+    parts.push(named(upper(verdict.text).replace(/[^.!?]$/, "$&."), 1000));
   } else {
     const [first, second] = largestTerms(p);
     const stand = {

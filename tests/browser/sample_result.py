@@ -300,7 +300,7 @@ def without_modules(rows, intervals):
 
 def no_plans(rows):
     doc = document(rows, [])
-    doc["verdict"]["text"] = "There is nothing to wrap."
+    doc["verdict"]["text"] = "there is nothing to wrap"
     return doc
 
 
