@@ -1,6 +1,6 @@
 # cmake -DBUILD=<build folder> -DWORK=<scratch folder> -DVERSION=… -DTOOLCHAIN=<cmake arguments> -P install_and_use.cmake
 #
-# Installs fsdplan below WORK, builds the project in this folder against it and runs both programs.
+# Installs fsdplan below WORK, builds the project in consumer/ against it and runs both programs.
 cmake_minimum_required(VERSION 3.25)
 
 function(run)
@@ -9,7 +9,7 @@ endfunction()
 
 file(REMOVE_RECURSE ${WORK})
 run(${CMAKE_COMMAND} --install ${BUILD} --prefix ${WORK}/prefix)
-run(${CMAKE_COMMAND} -S ${CMAKE_CURRENT_LIST_DIR} -B ${WORK}/build -G Ninja -DCMAKE_PREFIX_PATH=${WORK}/prefix
+run(${CMAKE_COMMAND} -S ${CMAKE_CURRENT_LIST_DIR}/consumer -B ${WORK}/build -G Ninja -DCMAKE_PREFIX_PATH=${WORK}/prefix
     -DFSDPLAN_EXPECTED_VERSION=${VERSION} ${TOOLCHAIN})
 run(${CMAKE_COMMAND} --build ${WORK}/build)
 run(${WORK}/build/consumer)
