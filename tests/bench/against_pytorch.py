@@ -1,14 +1,14 @@
 """PyTorch's own wrapping beside fsdplan's, in one run on one machine: prints times and ratios.
 
-usage: against_pytorch.py <folder with config.json> <fsdplan_bench's JSON> <fsdplan>
+usage: against_pytorch.py <folder with config.json> <fsdplan_bench's JSON>
+
+Times are CPU time of one thread, which a busy machine disturbs less than wall time.
 """
 
 import json
 import os
 import platform
-import resource
 import statistics
-import subprocess
 import sys
 import time
 
@@ -33,9 +33,9 @@ def best_of(runs, function):
     """Seconds of the fastest run and of the median one."""
     times = []
     for _ in range(runs):
-        start = time.perf_counter()
+        start = time.process_time()
         function()
-        times.append(time.perf_counter() - start)
+        times.append(time.process_time() - start)
     return min(times), statistics.median(times)
 
 
@@ -90,12 +90,6 @@ class NaiveEvaluator:
         return plans
 
 
-def process(command, runs):
-    """Seconds of the fastest run, and MiB that the largest child of this process has used."""
-    fastest, _ = best_of(runs, lambda: subprocess.run(command, check=True, stdout=subprocess.DEVNULL))
-    return fastest, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
-
-
 def shown(seconds):
     return f"{seconds * 1e3:.2f} ms" if seconds >= 1e-3 else f"{seconds * 1e6:.1f} us"
 
@@ -106,17 +100,14 @@ def cpu_name():
 
 
 def main():
-    folder, bench_file, fsdplan = sys.argv[1:]
-    # Before anything else runs as a child of this process: its memory is read from the largest child so far.
-    process_s, process_mib = process([fsdplan, "units", folder], 20)
-
+    folder, bench_file = sys.argv[1:]
     with open(bench_file) as f:
         ours = {row["name"]: row for row in json.load(f)["benchmarks"]}
     scale = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0}
     one = ours["evaluate_405b"]
     every = ours["all_plans_405b"]
-    one_s = one["real_time"] * scale[one["time_unit"]]
-    every_s = every["real_time"] * scale[every["time_unit"]]
+    one_s = one["cpu_time"] * scale[one["time_unit"]]
+    every_s = every["cpu_time"] * scale[every["time_unit"]]
 
     with torch.device("meta"):
         model = transformers.AutoModelForCausalLM.from_config(transformers.AutoConfig.from_pretrained(folder))
@@ -143,7 +134,6 @@ def main():
           f"{torch_s / one_s:,.0f} times as fast")
     print(f"all thresholds   naive Python {shown(naive_s)} ({shown(naive_median)})   fsdplan {shown(every_s)}   "
           f"{naive_s / every_s:,.0f} times as fast")
-    print(f"fsdplan units    {shown(process_s)} as a process, {process_mib:.0f} MiB")
 
 
 main()
