@@ -1,5 +1,16 @@
 # How a stage of the pipeline is declared.
 
+# Sets <out> to whether linking this target links nothing.
+function(fsdplan_header_only out target)
+  get_target_property(type ${target} TYPE)
+  get_target_property(linked ${target} INTERFACE_LINK_LIBRARIES)
+  if(type STREQUAL "INTERFACE_LIBRARY" AND NOT linked)
+    set(${out} TRUE PARENT_SCOPE)
+  else()
+    set(${out} FALSE PARENT_SCOPE)
+  endif()
+endfunction()
+
 # fsdplan_library(<stage> SOURCES ... HEADERS ... [PUBLIC targets] [PRIVATE targets])
 #
 # A static library fsdplan::<stage>. HEADERS are public and relative to include/fsdplan.
@@ -12,7 +23,15 @@ function(fsdplan_library name)
                  BASE_DIRS ${PROJECT_SOURCE_DIR}/include FILES ${ARG_HEADERS})
   target_compile_features(fsdplan_${name} PUBLIC cxx_std_20)
   target_include_directories(fsdplan_${name} PRIVATE ${PROJECT_SOURCE_DIR}/src)
-  target_link_libraries(fsdplan_${name} PUBLIC ${ARG_PUBLIC} PRIVATE ${ARG_PRIVATE} fsdplan_options)
+  foreach(library IN LISTS ARG_PRIVATE)
+    fsdplan_header_only(header_only ${library})
+    if(header_only)
+      # Its headers are used in our .cpp files only: those who link an installed fsdplan need not have it.
+      set(library $<BUILD_INTERFACE:${library}>)
+    endif()
+    target_link_libraries(fsdplan_${name} PRIVATE ${library})
+  endforeach()
+  target_link_libraries(fsdplan_${name} PUBLIC ${ARG_PUBLIC} PRIVATE $<BUILD_INTERFACE:fsdplan_options>)
   set_target_properties(fsdplan_${name} PROPERTIES EXPORT_NAME ${name} CXX_EXTENSIONS OFF)
   set_property(GLOBAL APPEND PROPERTY FSDPLAN_LIBRARIES fsdplan_${name})
 endfunction()
