@@ -31,14 +31,17 @@ constexpr std::array activations{
     ActivationRow{"leaky_relu", "torch.nn.modules.activation.LeakyReLU"},
     ActivationRow{"linear", "transformers.activations.LinearActivation"},
     ActivationRow{"mish", "transformers.activations.MishActivation"},
+    ActivationRow{"prelu", "torch.nn.modules.activation.PReLU"},
     ActivationRow{"quick_gelu", "transformers.activations.QuickGELUActivation"},
     ActivationRow{"relu", "torch.nn.modules.activation.ReLU"},
     ActivationRow{"relu2", "transformers.activations.ReLUSquaredActivation"},
     ActivationRow{"relu6", "torch.nn.modules.activation.ReLU6"},
     ActivationRow{"sigmoid", "torch.nn.modules.activation.Sigmoid"},
     ActivationRow{"silu", "transformers.activations.SiLUActivation"},
+    ActivationRow{"sqrtsoftplus", "transformers.activations.SqrtSoftplusActivation"},
     ActivationRow{"swish", "torch.nn.modules.activation.SiLU"},
     ActivationRow{"tanh", "torch.nn.modules.activation.Tanh"},
+    ActivationRow{"xielu", "transformers.activations.XIELUActivation"},
 };
 
 std::vector<std::string> pretrained_bases(const ClassSpace& space) {
@@ -103,6 +106,9 @@ ModuleClass activation(std::string_view name, std::string_view where) {
         }
         throw Error(ErrorKind::input, std::string(where),
                     "unknown activation \"" + std::string(name) + '"' + did_you_mean(name, known));
+    }
+    if (name == "relu6") {
+        return {std::string(found->class_name), {"torch.nn.modules.activation.Hardtanh", nn_module}};
     }
     return torch_class(std::string(found->class_name));
 }
@@ -176,14 +182,34 @@ Scope module_list(Scope parent, std::string name) {
 }
 
 Scope activation(Scope parent, std::string name, std::string_view function) {
-    return parent.child(std::move(name), classes::activation(function, parent.builder().graph().name));
+    const Scope m =
+        parent.child(std::move(name), classes::activation(function, parent.builder().graph().name));
+    // The two that learn; xIELU keeps its own dtype whatever the model's is.
+    if (function == "prelu") {
+        m.parameter("weight", {1});
+    } else if (function == "xielu") {
+        m.parameter("alpha_p", {1}, DType::bfloat16);
+        m.parameter("alpha_n", {1}, DType::bfloat16);
+        m.buffer("beta", {}, DType::bfloat16);
+        m.buffer("eps", {}, DType::bfloat16);
+    }
+    return m;
 }
 
 Scope rotary_embedding(Scope parent, std::string name, const ModuleClass& rotary, std::int64_t rotary_width) {
     const Scope m = parent.child(std::move(name), rotary);
-    m.buffer("inv_freq", {rotary_width / 2}, DType::float32, false);
-    m.buffer("original_inv_freq", {rotary_width / 2}, DType::float32, false);
+    const std::int64_t frequencies = ceil_div(rotary_width, 2);
+    m.buffer("inv_freq", {frequencies}, DType::float32, false);
+    m.buffer("original_inv_freq", {frequencies}, DType::float32, false);
     return m;
+}
+
+void repeat(Scope parent, std::string name, std::int64_t count, const ModuleClass& layer_class,
+            const std::function<void(Scope layer, std::int64_t index)>& fill) {
+    const Scope list = module_list(parent, std::move(name));
+    for (std::int64_t i = 0; i < count; ++i) {
+        fill(list.child(std::to_string(i), layer_class), i);
+    }
 }
 
 }  // namespace fsdplan

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -53,5 +54,9 @@ Scope activation(Scope parent, std::string name, std::string_view function);
 
 /// A rotary embedding with the two buffers that transformers 5 keeps, neither persistent.
 Scope rotary_embedding(Scope parent, std::string name, const ModuleClass& rotary, std::int64_t rotary_width);
+
+/// A ModuleList of equal layers "0", "1", …, each filled by `fill`.
+void repeat(Scope parent, std::string name, std::int64_t count, const ModuleClass& layer_class,
+            const std::function<void(Scope layer, std::int64_t index)>& fill);
 
 }  // namespace fsdplan
