@@ -16,6 +16,7 @@ ModuleClass torch_class(std::string name) {
 struct ActivationRow {
     std::string_view function;
     std::string_view class_name;
+    std::string_view base = {};
 };
 constexpr std::array activations{
     ActivationRow{"gelu", "transformers.activations.GELUActivation"},
@@ -31,14 +32,17 @@ constexpr std::array activations{
     ActivationRow{"leaky_relu", "torch.nn.modules.activation.LeakyReLU"},
     ActivationRow{"linear", "transformers.activations.LinearActivation"},
     ActivationRow{"mish", "transformers.activations.MishActivation"},
+    ActivationRow{"prelu", "torch.nn.modules.activation.PReLU"},
     ActivationRow{"quick_gelu", "transformers.activations.QuickGELUActivation"},
     ActivationRow{"relu", "torch.nn.modules.activation.ReLU"},
     ActivationRow{"relu2", "transformers.activations.ReLUSquaredActivation"},
-    ActivationRow{"relu6", "torch.nn.modules.activation.ReLU6"},
+    ActivationRow{"relu6", "torch.nn.modules.activation.ReLU6", "torch.nn.modules.activation.Hardtanh"},
     ActivationRow{"sigmoid", "torch.nn.modules.activation.Sigmoid"},
     ActivationRow{"silu", "transformers.activations.SiLUActivation"},
+    ActivationRow{"sqrtsoftplus", "transformers.activations.SqrtSoftplusActivation"},
     ActivationRow{"swish", "torch.nn.modules.activation.SiLU"},
     ActivationRow{"tanh", "torch.nn.modules.activation.Tanh"},
+    ActivationRow{"xielu", "transformers.activations.XIELUActivation"},
 };
 
 std::vector<std::string> pretrained_bases(const ClassSpace& space) {
@@ -104,7 +108,19 @@ ModuleClass activation(std::string_view name, std::string_view where) {
         throw Error(ErrorKind::input, std::string(where),
                     "unknown activation \"" + std::string(name) + '"' + did_you_mean(name, known));
     }
-    return torch_class(std::string(found->class_name));
+    ModuleClass out = torch_class(std::string(found->class_name));
+    if (!found->base.empty()) {
+        out.bases.insert(out.bases.begin(), std::string(found->base));
+    }
+    return out;
+}
+
+const ModuleClass& identity() {
+    static const ModuleClass c = torch_class("torch.nn.modules.linear.Identity");
+    return c;
+}
+ModuleClass torch_module(std::string_view name) {
+    return torch_class("torch.nn.modules." + std::string(name));
 }
 
 }  // namespace classes
@@ -147,7 +163,12 @@ Scope linear(Scope parent, std::string name, std::int64_t in, std::int64_t out, 
 }
 
 Scope embedding(Scope parent, std::string name, std::int64_t rows, std::int64_t width) {
-    const Scope m = parent.child(std::move(name), classes::embedding());
+    return embedding(parent, std::move(name), classes::embedding(), rows, width);
+}
+
+Scope embedding(Scope parent, std::string name, const ModuleClass& module_class, std::int64_t rows,
+                std::int64_t width) {
+    const Scope m = parent.child(std::move(name), module_class);
     m.parameter("weight", {rows, width});
     return m;
 }
@@ -176,7 +197,41 @@ Scope module_list(Scope parent, std::string name) {
 }
 
 Scope activation(Scope parent, std::string name, std::string_view function) {
-    return parent.child(std::move(name), classes::activation(function, parent.builder().graph().name));
+    const Scope m =
+        parent.child(std::move(name), classes::activation(function, parent.builder().graph().name));
+    if (function == "prelu") {
+        m.parameter("weight", {1});
+    } else if (function == "xielu") {  // whatever the model's dtype
+        m.parameter("alpha_p", {1}, DType::bfloat16);
+        m.parameter("alpha_n", {1}, DType::bfloat16);
+        m.buffer("beta", {}, DType::bfloat16);
+        m.buffer("eps", {}, DType::bfloat16);
+    }
+    return m;
+}
+
+Scope identity(Scope parent, std::string name) {
+    return parent.child(std::move(name), classes::identity());
+}
+
+Scope conv1d(Scope parent, std::string name, std::int64_t in_per_group, std::int64_t out, std::int64_t kernel,
+             bool bias) {
+    const Scope m = parent.child(std::move(name), classes::conv1d());
+    m.parameter("weight", {out, in_per_group, kernel});
+    if (bias) {
+        m.parameter("bias", {out});
+    }
+    return m;
+}
+
+Scope conv2d(Scope parent, std::string name, std::int64_t in, std::int64_t out, std::int64_t kernel_height,
+             std::int64_t kernel_width, bool bias) {
+    const Scope m = parent.child(std::move(name), classes::conv2d());
+    m.parameter("weight", {out, in, kernel_height, kernel_width});
+    if (bias) {
+        m.parameter("bias", {out});
+    }
+    return m;
 }
 
 Scope rotary_embedding(Scope parent, std::string name, const ModuleClass& rotary, std::int64_t rotary_width) {

@@ -1,0 +1,132 @@
+#include "model/bert_encoder.hpp"
+
+#include <algorithm>
+
+#include "model/heads.hpp"
+
+namespace fsdplan {
+namespace {
+
+void embeddings(const BertFamily& family, const BertSizes& c, Scope model) {
+    const Scope m = model.child("embeddings", family.classes.plain("Embeddings"));
+    embedding(m, "word_embeddings", c.vocab, c.hidden);
+    if (!family.padded_positions) {
+        embedding(m, "position_embeddings", c.positions, c.hidden);
+    }
+    embedding(m, "token_type_embeddings", c.types, c.hidden);
+    layer_norm(m, "LayerNorm", c.hidden);
+    dropout(m, "dropout");
+    if (family.padded_positions) {
+        embedding(m, "position_embeddings", c.positions, c.hidden);
+    }
+    m.buffer("position_ids", {1, c.positions}, DType::int64, false);
+    m.buffer("token_type_ids", {1, c.positions}, DType::int64, false);
+}
+
+void attention(const BertFamily& family, const Config& config, const BertSizes& c, Scope layer,
+               std::string name, std::string_view self_class) {
+    // Models that embed in another width than they compute in may have heads that do not add up.
+    if (!config.has("embedding_size")) {
+        config.require_divides(c.heads, "num_attention_heads", c.hidden, "hidden_size");
+    }
+    const std::int64_t width = c.heads * (c.hidden / c.heads);
+    const Scope m = layer.child(std::move(name), family.classes.plain("Attention"));
+    const Scope self = m.child("self", family.classes.plain(self_class));
+    linear(self, "query", c.hidden, width, true);
+    linear(self, "key", c.hidden, width, true);
+    linear(self, "value", c.hidden, width, true);
+    dropout(self, "dropout");
+    bert_output(m, family.classes.plain("SelfOutput"), c.hidden, c.hidden);
+}
+
+}  // namespace
+
+BertSizes::BertSizes(const BertFamily& family, const Config& config)
+    : hidden(config.size("hidden_size", 768)),
+      intermediate(config.size("intermediate_size", 3072)),
+      layers(config.count("num_hidden_layers", 12)),
+      heads(config.size("num_attention_heads", 12)),
+      vocab(config.size("vocab_size", family.vocab)),
+      positions(config.size("max_position_embeddings", 512)),
+      types(config.size("type_vocab_size", 2, 0)),
+      act(config.text("hidden_act", "gelu")),
+      decoder(config.flag("is_decoder", false)),
+      cross_attention(config.flag("add_cross_attention", false)),
+      tied(config.flag("tie_word_embeddings", true)) {
+    config.require_row("pad_token_id", family.pad, vocab);
+    if (family.padded_positions) {
+        config.require_row("pad_token_id", family.pad, positions);
+    }
+}
+
+Scope bert_backbone(const BertFamily& family, const Config& config, const Place& place, bool pooler) {
+    const BertSizes c(family, config);
+    if (c.cross_attention && !c.decoder && c.layers > 0) {
+        config.refuse("add_cross_attention", "cross-attention needs is_decoder");
+    }
+    const Scope model = place.create(family.classes.pretrained("Model"));
+    embeddings(family, c, model);
+    const Scope layers = module_list(model.child("encoder", family.classes.plain("Encoder")), "layer");
+    for (std::int64_t i = 0; i < c.layers; ++i) {
+        const Scope layer = layers.child(std::to_string(i), family.classes.layer("Layer"));
+        attention(family, config, c, layer, "attention", "SelfAttention");
+        if (c.cross_attention) {
+            attention(family, config, c, layer, "crossattention", "CrossAttention");
+        }
+        bert_feed_forward(layer, family.classes, c.hidden, c.intermediate, c.act);
+    }
+    if (pooler) {
+        const Scope m = model.child("pooler", family.classes.plain("Pooler"));
+        linear(m, "dense", c.hidden, c.hidden, true);
+        activation(m, "activation", "tanh");
+    }
+    return model;
+}
+
+void bert_output(Scope parent, const ModuleClass& module_class, std::int64_t in, std::int64_t hidden) {
+    const Scope m = parent.child("output", module_class);
+    linear(m, "dense", in, hidden, true);
+    layer_norm(m, "LayerNorm", hidden);
+    dropout(m, "dropout");
+}
+
+void bert_feed_forward(Scope layer, const PrefixedClasses& classes, std::int64_t hidden,
+                       std::int64_t intermediate, std::string_view act) {
+    const Scope m = layer.child("intermediate", classes.plain("Intermediate"));
+    linear(m, "dense", hidden, intermediate, true);
+    activation(m, "intermediate_act_fn", act);
+    bert_output(layer, classes.plain("Output"), intermediate, hidden);
+}
+
+void bert_model(const BertFamily& family, const Config& config, const Place& place) {
+    bert_backbone(family, config, place, true);
+}
+
+void bert_for_multiple_choice(const BertFamily& family, const Config& config, const Place& place) {
+    const Scope root = place.create(family.classes.pretrained("ForMultipleChoice"));
+    bert_backbone(family, config, Place(root, std::string(family.slot)), true);
+    dropout(root, "dropout");
+    linear(root, "classifier", BertSizes(family, config).hidden, 1, true);
+}
+
+void bert_for_token_classification(const BertFamily& family, const Config& config, const Place& place) {
+    const Scope root = place.create(family.classes.pretrained("ForTokenClassification"));
+    bert_backbone(family, config, Place(root, std::string(family.slot)), false);
+    dropout(root, "dropout");
+    linear(root, "classifier", BertSizes(family, config).hidden, num_labels(config), true);
+}
+
+void bert_for_question_answering(const BertFamily& family, const Config& config, const Place& place) {
+    const Scope root = place.create(family.classes.pretrained("ForQuestionAnswering"));
+    bert_backbone(family, config, Place(root, std::string(family.slot)), false);
+    linear(root, "qa_outputs", BertSizes(family, config).hidden, num_labels(config), true);
+}
+
+std::optional<std::int64_t> longest_after_padding(const Config& config) {
+    const std::optional<std::int64_t> rows = longest_by_positions(config);
+    const std::optional<json::Value> pad = config.value().find("pad_token_id");
+    const std::int64_t last_padding = pad && pad->is_integer() ? pad->integer() : 1;
+    return rows ? std::optional(std::clamp<std::int64_t>(*rows - last_padding - 1, 1, *rows)) : std::nullopt;
+}
+
+}  // namespace fsdplan
