@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "model/config_fields.hpp"
 #include "model/heads.hpp"
 
 namespace fsdplan {
@@ -42,20 +43,20 @@ void attention(const BertFamily& family, const Config& config, const BertSizes& 
 }  // namespace
 
 BertSizes::BertSizes(const BertFamily& family, const Config& config)
-    : hidden(config.size("hidden_size", 768)),
-      intermediate(config.size("intermediate_size", 3072)),
-      layers(config.count("num_hidden_layers", 12)),
-      heads(config.size("num_attention_heads", 12)),
-      vocab(config.size("vocab_size", family.vocab)),
-      positions(config.size("max_position_embeddings", 512)),
-      types(config.size("type_vocab_size", 2, 0)),
+    : hidden(whole(config, {"hidden_size"}, 768)),
+      intermediate(whole(config, {"intermediate_size"}, 3072)),
+      layers(whole_count(config, {"num_hidden_layers"}, 12)),
+      heads(whole(config, {"num_attention_heads"}, 12)),
+      vocab(whole(config, {"vocab_size"}, family.vocab)),
+      positions(whole(config, {"max_position_embeddings"}, 512)),
+      types(whole(config, {"type_vocab_size"}, 2, 0)),
       act(config.text("hidden_act", "gelu")),
       decoder(config.flag("is_decoder", false)),
       cross_attention(config.flag("add_cross_attention", false)),
       tied(config.flag("tie_word_embeddings", true)) {
-    config.require_row("pad_token_id", family.pad, vocab);
+    check_padding(config, family.pad, vocab);
     if (family.padded_positions) {
-        config.require_row("pad_token_id", family.pad, positions);
+        check_padding(config, family.pad, positions, "max_position_embeddings");
     }
 }
 
@@ -66,15 +67,15 @@ Scope bert_backbone(const BertFamily& family, const Config& config, const Place&
     }
     const Scope model = place.create(family.classes.pretrained("Model"));
     embeddings(family, c, model);
-    const Scope layers = module_list(model.child("encoder", family.classes.plain("Encoder")), "layer");
-    for (std::int64_t i = 0; i < c.layers; ++i) {
-        const Scope layer = layers.child(std::to_string(i), family.classes.layer("Layer"));
+    const auto fill = [&](Scope layer, std::int64_t /*index*/) {
         attention(family, config, c, layer, "attention", "SelfAttention");
         if (c.cross_attention) {
             attention(family, config, c, layer, "crossattention", "CrossAttention");
         }
         bert_feed_forward(layer, family.classes, c.hidden, c.intermediate, c.act);
-    }
+    };
+    repeat(model.child("encoder", family.classes.plain("Encoder")), "layer", c.layers,
+           family.classes.layer("Layer"), fill);
     if (pooler) {
         const Scope m = model.child("pooler", family.classes.plain("Pooler"));
         linear(m, "dense", c.hidden, c.hidden, true);

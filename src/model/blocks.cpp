@@ -16,7 +16,6 @@ ModuleClass torch_class(std::string name) {
 struct ActivationRow {
     std::string_view function;
     std::string_view class_name;
-    std::string_view base = {};
 };
 constexpr std::array activations{
     ActivationRow{"gelu", "transformers.activations.GELUActivation"},
@@ -36,7 +35,7 @@ constexpr std::array activations{
     ActivationRow{"quick_gelu", "transformers.activations.QuickGELUActivation"},
     ActivationRow{"relu", "torch.nn.modules.activation.ReLU"},
     ActivationRow{"relu2", "transformers.activations.ReLUSquaredActivation"},
-    ActivationRow{"relu6", "torch.nn.modules.activation.ReLU6", "torch.nn.modules.activation.Hardtanh"},
+    ActivationRow{"relu6", "torch.nn.modules.activation.ReLU6"},
     ActivationRow{"sigmoid", "torch.nn.modules.activation.Sigmoid"},
     ActivationRow{"silu", "transformers.activations.SiLUActivation"},
     ActivationRow{"sqrtsoftplus", "transformers.activations.SqrtSoftplusActivation"},
@@ -108,11 +107,10 @@ ModuleClass activation(std::string_view name, std::string_view where) {
         throw Error(ErrorKind::input, std::string(where),
                     "unknown activation \"" + std::string(name) + '"' + did_you_mean(name, known));
     }
-    ModuleClass out = torch_class(std::string(found->class_name));
-    if (!found->base.empty()) {
-        out.bases.insert(out.bases.begin(), std::string(found->base));
+    if (name == "relu6") {
+        return {std::string(found->class_name), {"torch.nn.modules.activation.Hardtanh", nn_module}};
     }
-    return out;
+    return torch_class(std::string(found->class_name));
 }
 
 const ModuleClass& identity() {
@@ -199,9 +197,10 @@ Scope module_list(Scope parent, std::string name) {
 Scope activation(Scope parent, std::string name, std::string_view function) {
     const Scope m =
         parent.child(std::move(name), classes::activation(function, parent.builder().graph().name));
+    // The two that learn; xIELU keeps its own dtype whatever the model's is.
     if (function == "prelu") {
         m.parameter("weight", {1});
-    } else if (function == "xielu") {  // whatever the model's dtype
+    } else if (function == "xielu") {
         m.parameter("alpha_p", {1}, DType::bfloat16);
         m.parameter("alpha_n", {1}, DType::bfloat16);
         m.buffer("beta", {}, DType::bfloat16);
@@ -236,9 +235,29 @@ Scope conv2d(Scope parent, std::string name, std::int64_t in, std::int64_t out, 
 
 Scope rotary_embedding(Scope parent, std::string name, const ModuleClass& rotary, std::int64_t rotary_width) {
     const Scope m = parent.child(std::move(name), rotary);
-    m.buffer("inv_freq", {rotary_width / 2}, DType::float32, false);
-    m.buffer("original_inv_freq", {rotary_width / 2}, DType::float32, false);
+    const std::int64_t frequencies = ceil_div(rotary_width, 2);
+    m.buffer("inv_freq", {frequencies}, DType::float32, false);
+    m.buffer("original_inv_freq", {frequencies}, DType::float32, false);
     return m;
+}
+
+Scope rotary_embedding(Scope parent, std::string name, const ModuleClass& rotary,
+                       const std::vector<AttentionKind>& kinds) {
+    const Scope m = parent.child(std::move(name), rotary);
+    for (const AttentionKind& kind : kinds) {
+        const std::int64_t frequencies = ceil_div(kind.rotary_width, 2);
+        m.buffer(kind.name + "_inv_freq", {frequencies}, DType::float32, false);
+        m.buffer(kind.name + "_original_inv_freq", {frequencies}, DType::float32, false);
+    }
+    return m;
+}
+
+void repeat(Scope parent, std::string name, std::int64_t count, const ModuleClass& layer_class,
+            const std::function<void(Scope layer, std::int64_t index)>& fill) {
+    const Scope list = module_list(parent, std::move(name));
+    for (std::int64_t i = 0; i < count; ++i) {
+        fill(list.child(std::to_string(i), layer_class), i);
+    }
 }
 
 }  // namespace fsdplan

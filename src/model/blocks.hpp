@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -79,5 +80,18 @@ Scope conv2d(Scope parent, std::string name, std::int64_t in, std::int64_t out, 
 
 /// A rotary embedding with the two buffers that transformers 5 keeps, neither persistent.
 Scope rotary_embedding(Scope parent, std::string name, const ModuleClass& rotary, std::int64_t rotary_width);
+
+/// One kind of attention of a model that mixes them, with rotary frequencies of its own.
+struct AttentionKind {
+    std::string name;  ///< "sliding_attention"
+    std::int64_t rotary_width = 0;
+};
+/// The same for such a model: buffers for each kind, in the order given.
+Scope rotary_embedding(Scope parent, std::string name, const ModuleClass& rotary,
+                       const std::vector<AttentionKind>& kinds);
+
+/// A ModuleList of equal layers "0", "1", …, each filled by `fill`.
+void repeat(Scope parent, std::string name, std::int64_t count, const ModuleClass& layer_class,
+            const std::function<void(Scope layer, std::int64_t index)>& fill);
 
 }  // namespace fsdplan

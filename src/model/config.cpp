@@ -112,18 +112,6 @@ Config Config::nested_or_empty(std::string_view key) const {
     return nested(key).value_or(Config(empty.root(), defaults_used_));
 }
 
-void Config::require_row(std::string_view key, std::int64_t absent, std::int64_t rows) const {
-    const std::optional<json::Value> found = object_.find(key);
-    if (found && found->is_null()) {
-        return;
-    }
-    const std::int64_t row = found ? found->integer() : absent;
-    if (row > 0 ? row >= rows : row < -rows) {
-        refuse(key,
-               "the token " + std::to_string(row) + " is not in a vocabulary of " + std::to_string(rows));
-    }
-}
-
 std::int64_t Config::product(std::int64_t a, std::int64_t b) const {
     return checked_mul(a, b, object_.where());
 }

@@ -45,9 +45,6 @@ public:
     /// Throws unless `divisor` divides the value of `key`, as transformers would on construction.
     void require_divides(std::int64_t divisor, std::string_view divisor_key, std::int64_t value,
                          std::string_view key) const;
-    /// Throws unless the token under `key` (`absent` when the key is missing, none when it is null) is a row
-    /// of an embedding of so many rows, as torch asks of padding_idx; a negative one counts from the end.
-    void require_row(std::string_view key, std::int64_t absent, std::int64_t rows) const;
     /// Throws Error(input) at this key.
     [[noreturn]] void refuse(std::string_view key, const std::string& message) const;
 

@@ -1,17 +1,15 @@
 #include "model/heads.hpp"
 
+#include "model/config_fields.hpp"
+
 namespace fsdplan {
 namespace {
 
+// A num_labels replaces an id2label of another length.
 std::int64_t listed_labels(const Config& config, std::int64_t absent) {
-    if (!config.has("num_labels") && config.has("id2label")) {
-        const json::Value names = *config.value().find("id2label");
-        if (!names.is_object()) {
-            names.fail("an object");
-        }
-        return static_cast<std::int64_t>(names.size());
-    }
-    return config.has("num_labels") ? config.size("num_labels", absent, 0) : absent;
+    const std::optional<Config> names = config.nested("id2label");
+    return names && !config.value().find("num_labels") ? static_cast<std::int64_t>(names->value().size())
+                                                       : whole(config, {"num_labels"}, absent, 0);
 }
 
 }  // namespace

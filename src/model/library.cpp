@@ -53,28 +53,28 @@ std::vector<LibraryModel> library_models() {
 LibraryEntry library_entry(std::string_view name) {
     const std::string wanted = lower(name);
     const std::vector<LibraryModel> models = library_models();
-    const auto is_wanted = [&wanted](const std::string& n) { return lower(n) == wanted; };
-    // A folder's own name counts more than one that another folder derives from its own.
+    const auto is_wanted = [&](const std::string& known) { return lower(known) == wanted; };
+    // A folder's own name comes before a short form of another's.
     auto model = std::ranges::find_if(models, is_wanted, &LibraryModel::folder);
     if (model == models.end()) {
         model = std::ranges::find_if(
             models, [&](const LibraryModel& m) { return std::ranges::any_of(m.aliases, is_wanted); });
     }
-    if (model != models.end()) {
-        for (const embedded::EmbeddedFile& file : embedded::nets()) {
-            if (file.path == model->folder + std::string(config_file)) {
-                return {.folder = file.path.substr(0, model->folder.size()), .config = file.content};
-            }
+    if (model == models.end()) {
+        std::vector<std::string> known;
+        for (const LibraryModel& m : models) {
+            known.push_back(m.folder);
+            known.insert(known.end(), m.aliases.begin(), m.aliases.end());
         }
+        throw Error(ErrorKind::input, std::string(name),
+                    "no such file, and no model of the library has this name" + did_you_mean(name, known) +
+                        " (`fsdplan models` lists them)");
     }
-    std::vector<std::string> known;
-    for (const LibraryModel& m : models) {
-        known.push_back(m.folder);
-        known.insert(known.end(), m.aliases.begin(), m.aliases.end());
-    }
-    throw Error(ErrorKind::input, std::string(name),
-                "no such file, and no model of the library has this name" + did_you_mean(name, known) +
-                    " (`fsdplan models` lists them)");
+    const auto files = embedded::nets();
+    const auto file =
+        std::ranges::find(files, model->folder + std::string(config_file), &embedded::EmbeddedFile::path);
+    FSDPLAN_ASSERT(file != files.end(), "a model of the library has a configuration");
+    return {.folder = file->path.substr(0, model->folder.size()), .config = file->content};
 }
 
 }  // namespace fsdplan

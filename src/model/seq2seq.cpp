@@ -1,5 +1,6 @@
 #include "model/seq2seq.hpp"
 
+#include "model/config_fields.hpp"
 #include "model/layer_parts.hpp"
 
 namespace fsdplan {
@@ -19,43 +20,41 @@ void attention(const Seq2SeqFamily& family, const Seq2SeqSizes& c, Scope layer, 
 
 // The standard names (hidden_size …) are set last in transformers and so count more than the family's own.
 Seq2SeqSizes::Seq2SeqSizes(const Seq2SeqFamily& family, const Config& config)
-    : width(config.size({"hidden_size", "d_model"}, family.width)),
-      encoder_layers(config.count({"num_hidden_layers", "encoder_layers"}, family.layers)),
-      decoder_layers(config.count("decoder_layers", family.layers)),
-      encoder_heads(config.size({"num_attention_heads", "encoder_attention_heads"}, family.heads)),
-      decoder_heads(config.size("decoder_attention_heads", family.heads)),
-      encoder_feed_forward(config.size("encoder_ffn_dim", family.feed_forward)),
-      decoder_feed_forward(config.size("decoder_ffn_dim", family.feed_forward)),
-      vocab(config.size("vocab_size", family.vocab)),
+    : width(whole(config, {"hidden_size", "d_model"}, family.width)),
+      encoder_layers(whole_count(config, {"num_hidden_layers", "encoder_layers"}, family.layers)),
+      decoder_layers(whole_count(config, {"decoder_layers"}, family.layers)),
+      encoder_heads(whole(config, {"num_attention_heads", "encoder_attention_heads"}, family.heads)),
+      decoder_heads(whole(config, {"decoder_attention_heads"}, family.heads)),
+      encoder_feed_forward(whole(config, {"encoder_ffn_dim"}, family.feed_forward)),
+      decoder_feed_forward(whole(config, {"decoder_ffn_dim"}, family.feed_forward)),
+      vocab(whole(config, {"vocab_size"}, family.vocab)),
       act(config.text("activation_function", "gelu")),
       tied(config.flag("tie_word_embeddings", true)) {}
 
 void seq2seq_encoder_layers(const Seq2SeqFamily& family, const Config& config, Scope encoder) {
     const Seq2SeqSizes c(family, config);
-    const Scope layers = module_list(encoder, "layers");
-    for (std::int64_t i = 0; i < c.encoder_layers; ++i) {
+    const auto fill = [&](Scope layer, std::int64_t /*index*/) {
         config.require_divides(c.encoder_heads, "encoder_attention_heads", c.width, "d_model");
-        const Scope layer = layers.child(std::to_string(i), family.classes.layer("EncoderLayer"));
         attention(family, c, layer, "self_attn");
         layer_norm(layer, "self_attn_layer_norm", c.width);
         activation(layer, "activation_fn", c.act);
         feed_forward(layer, c.width, c.encoder_feed_forward);
-    }
+    };
+    repeat(encoder, "layers", c.encoder_layers, family.classes.layer("EncoderLayer"), fill);
 }
 
 void seq2seq_decoder_layers(const Seq2SeqFamily& family, const Config& config, Scope decoder) {
     const Seq2SeqSizes c(family, config);
-    const Scope layers = module_list(decoder, "layers");
-    for (std::int64_t i = 0; i < c.decoder_layers; ++i) {
+    const auto fill = [&](Scope layer, std::int64_t /*index*/) {
         config.require_divides(c.decoder_heads, "decoder_attention_heads", c.width, "d_model");
-        const Scope layer = layers.child(std::to_string(i), family.classes.layer("DecoderLayer"));
         attention(family, c, layer, "self_attn");
         activation(layer, "activation_fn", c.act);
         layer_norm(layer, "self_attn_layer_norm", c.width);
         attention(family, c, layer, "encoder_attn");
         layer_norm(layer, "encoder_attn_layer_norm", c.width);
         feed_forward(layer, c.width, c.decoder_feed_forward);
-    }
+    };
+    repeat(decoder, "layers", c.decoder_layers, family.classes.layer("DecoderLayer"), fill);
 }
 
 }  // namespace fsdplan

@@ -1,5 +1,6 @@
 #include "model/two_towers.hpp"
 
+#include "model/config_fields.hpp"
 #include "model/layer_parts.hpp"
 
 namespace fsdplan {
@@ -13,49 +14,49 @@ void position_embedding(Scope embeddings, std::int64_t rows, std::int64_t width)
 }  // namespace
 
 TowerSizes::TowerSizes(const TowerFamily& family, const TowerDefaults& defaults, const Config& config)
-    : hidden(config.size("hidden_size", defaults.hidden)),
-      intermediate(config.size("intermediate_size", defaults.intermediate)),
-      layers(config.count("num_hidden_layers", defaults.layers)),
-      heads(config.size("num_attention_heads", defaults.heads)),
+    : hidden(whole(config, {"hidden_size"}, defaults.hidden)),
+      intermediate(whole(config, {"intermediate_size"}, defaults.intermediate)),
+      layers(whole_count(config, {"num_hidden_layers"}, defaults.layers)),
+      heads(whole(config, {"num_attention_heads"}, defaults.heads)),
       act(config.text("hidden_act", family.act)) {
     config.require_divides(heads, "num_attention_heads", hidden, "hidden_size");
 }
 
 void text_embeddings(const TowerFamily& family, const TowerSizes& sizes, const Config& config, Scope tower) {
     const Scope m = tower.child("embeddings", family.classes.plain("TextEmbeddings"));
-    embedding(m, "token_embedding", config.size("vocab_size", family.vocab), sizes.hidden);
-    position_embedding(m, config.size("max_position_embeddings", family.positions), sizes.hidden);
+    embedding(m, "token_embedding", whole(config, {"vocab_size"}, family.vocab), sizes.hidden);
+    position_embedding(m, whole(config, {"max_position_embeddings"}, family.positions), sizes.hidden);
 }
 
 void vision_embeddings(const TowerFamily& family, const TowerSizes& sizes, const Config& config,
                        Scope tower) {
     const Scope m = tower.child("embeddings", family.classes.plain("VisionEmbeddings"));
-    const std::int64_t patch = config.size("patch_size", family.patch);
-    const std::int64_t side = config.size("image_size", 224) / patch;
+    const std::int64_t patch = whole(config, {"patch_size"}, family.patch);
+    const std::int64_t side = whole(config, {"image_size"}, 224) / patch;
     if (family.class_token) {
         m.parameter("class_embedding", {sizes.hidden});
     }
-    conv2d(m, "patch_embedding", config.size("num_channels", 3), sizes.hidden, patch, patch,
+    conv2d(m, "patch_embedding", whole(config, {"num_channels"}, 3), sizes.hidden, patch, patch,
            !family.class_token);
     position_embedding(m, config.product(side, side) + (family.class_token ? 1 : 0), sizes.hidden);
 }
 
 void tower_encoder(const TowerFamily& family, const TowerSizes& sizes, Scope tower) {
-    const Scope layers = module_list(tower.child("encoder", family.classes.plain("Encoder")), "layers");
-    const auto norm = [&](Scope layer, const char* name, bool now) {
-        if (now) {
-            layer_norm(layer, name, sizes.hidden);
-        }
-    };
-    for (std::int64_t i = 0; i < sizes.layers; ++i) {
-        const Scope layer = layers.child(std::to_string(i), family.classes.layer("EncoderLayer"));
-        norm(layer, "layer_norm1", family.norm_first);
+    const auto fill = [&](Scope layer, std::int64_t /*index*/) {
+        const auto norm = [&](const char* name, bool here) {
+            if (here) {
+                layer_norm(layer, name, sizes.hidden);
+            }
+        };
+        norm("layer_norm1", family.norm_first);
         kvqo_attention(layer, "self_attn", family.classes.plain("Attention"), sizes.hidden);
-        norm(layer, "layer_norm1", !family.norm_first);
-        norm(layer, "layer_norm2", family.norm_first);
+        norm("layer_norm1", !family.norm_first);
+        norm("layer_norm2", family.norm_first);
         vision_mlp(layer, "mlp", family.classes.plain("MLP"), sizes.hidden, sizes.intermediate, sizes.act);
-        norm(layer, "layer_norm2", !family.norm_first);
-    }
+        norm("layer_norm2", !family.norm_first);
+    };
+    repeat(tower.child("encoder", family.classes.plain("Encoder")), "layers", sizes.layers,
+           family.classes.layer("EncoderLayer"), fill);
 }
 
 std::optional<std::int64_t> image_tokens(const Config& config, bool class_token) {
@@ -64,7 +65,7 @@ std::optional<std::int64_t> image_tokens(const Config& config, bool class_token)
     if (!image || !patch || !image->is_integer() || !patch->is_integer()) {
         return std::nullopt;
     }
-    const std::int64_t side = config.size("image_size", 0) / config.size("patch_size", 0);
+    const std::int64_t side = whole(config, {"image_size"}, 0) / whole(config, {"patch_size"}, 0);
     return config.product(side, side) + (class_token ? 1 : 0);
 }
 

@@ -1,5 +1,6 @@
 #include <array>
 
+#include "model/config_fields.hpp"
 #include "model/heads.hpp"
 #include "model/seq2seq.hpp"
 
@@ -21,14 +22,14 @@ constexpr std::int64_t position_offset = 2;  // rows that fairseq left for paddi
 constexpr std::int64_t default_labels = 3;
 
 Scope word_embedding(const Config& config, const Seq2SeqSizes& c, Scope parent, std::string name) {
-    config.require_row("pad_token_id", family.pad, c.vocab);
+    check_padding(config, family.pad, c.vocab);
     return embedding(parent, std::move(name), classes.derived("ScaledWordEmbedding", classes::embedding()),
                      c.vocab, c.width);
 }
 
 void position_embedding(const Config& config, const Seq2SeqSizes& c, Scope parent) {
     embedding(parent, "embed_positions", classes.derived("LearnedPositionalEmbedding", classes::embedding()),
-              config.size("max_position_embeddings", 1024) + position_offset, c.width);
+              whole(config, {"max_position_embeddings"}, 1024) + position_offset, c.width);
 }
 
 Scope encoder(const Config& config, Scope model) {

@@ -1,6 +1,7 @@
 #include <array>
 
 #include "model/clip_towers.hpp"
+#include "model/config_fields.hpp"
 #include "model/heads.hpp"
 
 namespace fsdplan::builtin::family {
@@ -20,7 +21,7 @@ void both_towers(const Config& config, const Place& place) {
         clip_towers::text_model(tower(config, "text_config"), Place(root, "text_model"));
     const std::int64_t vision =
         clip_towers::vision_model(tower(config, "vision_config"), Place(root, "vision_model"));
-    const std::int64_t projected = config.size("projection_dim", 512);
+    const std::int64_t projected = whole(config, {"projection_dim"}, 512);
     linear(root, "visual_projection", vision, projected, false);
     linear(root, "text_projection", text, projected, false);
     root.parameter("logit_scale", {});

@@ -1,6 +1,7 @@
 #include <array>
 
 #include "model/clip_towers.hpp"
+#include "model/config_fields.hpp"
 
 namespace fsdplan::builtin::family {
 namespace {
@@ -8,7 +9,7 @@ namespace {
 void with_projection(const Config& config, const Place& place) {
     const Scope root = place.create(clip_towers::family.classes.pretrained("TextModelWithProjection"));
     const std::int64_t width = clip_towers::text_model(config, Place(root, "text_model"));
-    linear(root, "text_projection", width, config.size("projection_dim", 512), false);
+    linear(root, "text_projection", width, whole(config, {"projection_dim"}, 512), false);
 }
 
 constexpr std::array<std::string_view, 1> model_types{"clip_text_model"};

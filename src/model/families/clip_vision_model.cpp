@@ -1,6 +1,7 @@
 #include <array>
 
 #include "model/clip_towers.hpp"
+#include "model/config_fields.hpp"
 
 namespace fsdplan::builtin::family {
 namespace {
@@ -8,7 +9,7 @@ namespace {
 void with_projection(const Config& config, const Place& place) {
     const Scope root = place.create(clip_towers::family.classes.pretrained("VisionModelWithProjection"));
     const std::int64_t width = clip_towers::vision_model(config, Place(root, "vision_model"));
-    linear(root, "visual_projection", width, config.size("projection_dim", 512), false);
+    linear(root, "visual_projection", width, whole(config, {"projection_dim"}, 512), false);
 }
 
 constexpr std::array<std::string_view, 1> model_types{"clip_vision_model"};

@@ -3,6 +3,7 @@
 #include <cctype>
 
 #include "model/bert_encoder.hpp"
+#include "model/config_fields.hpp"
 #include "model/heads.hpp"
 
 namespace fsdplan::builtin::family {
@@ -37,15 +38,15 @@ bool contains(const std::vector<std::string>& names, std::string_view name) {
 
 struct Deberta {
     explicit Deberta(const Config& c)
-        : hidden(c.size("hidden_size", 1536)),
+        : hidden(whole(c, {"hidden_size"}, 1536)),
           embedding(c.optional_size("embedding_size").value_or(hidden)),
-          intermediate(c.size("intermediate_size", 6144)),
-          layers(c.count("num_hidden_layers", 24)),
-          heads(c.size("num_attention_heads", 24)),
+          intermediate(whole(c, {"intermediate_size"}, 6144)),
+          layers(whole_count(c, {"num_hidden_layers"}, 24)),
+          heads(whole(c, {"num_attention_heads"}, 24)),
           attention(c.product(heads, c.optional_size("attention_head_size").value_or(hidden / heads))),
-          vocab(c.size("vocab_size", 128100)),
-          positions(c.size("max_position_embeddings", 512)),
-          types(c.size("type_vocab_size", 0, 0)),
+          vocab(whole(c, {"vocab_size"}, 128100)),
+          positions(whole(c, {"max_position_embeddings"}, 512)),
+          types(whole(c, {"type_vocab_size"}, 0, 0)),
           pooler(c.optional_size("pooler_hidden_size").value_or(hidden)),
           act(c.text("hidden_act", "gelu")),
           relative(c.flag("relative_attention", false)),
@@ -54,7 +55,7 @@ struct Deberta {
           legacy(c.flag("legacy", true)),
           tied(c.flag("tie_word_embeddings", true)),
           position_types(position_attention(c)) {
-        c.require_row("pad_token_id", 0, vocab);
+        check_padding(c, 0, vocab);
     }
 
     std::int64_t hidden, embedding, intermediate, layers, heads, attention, vocab, positions, types, pooler;
@@ -111,7 +112,7 @@ void convolution(const Deberta& c, const Config& config, Scope encoder) {
     if (kernel <= 0) {
         return;
     }
-    const std::int64_t groups = config.size("conv_groups", 1);
+    const std::int64_t groups = whole(config, {"conv_groups"}, 1);
     config.require_divides(groups, "conv_groups", c.hidden, "hidden_size");
     const Scope m = encoder.child("conv", classes.space.plain("ConvLayer"));
     conv1d(m, "conv", c.hidden / groups, c.hidden, kernel);
@@ -123,13 +124,11 @@ Scope backbone(const Deberta& c, const Config& config, const Place& place) {
     const Scope model = place.create(classes.pretrained("Model"));
     embeddings(c, model);
     const Scope encoder = model.child("encoder", classes.plain("Encoder"));
-    const Scope layers = module_list(encoder, "layer");
-    for (std::int64_t i = 0; i < c.layers; ++i) {
+    repeat(encoder, "layer", c.layers, classes.layer("Layer"), [&](Scope layer, std::int64_t /*index*/) {
         config.require_divides(c.heads, "num_attention_heads", c.hidden, "hidden_size");
-        const Scope layer = layers.child(std::to_string(i), classes.layer("Layer"));
         attention(c, layer);
         bert_feed_forward(layer, classes, c.hidden, c.intermediate, c.act);
-    }
+    });
     if (c.relative) {
         embedding(encoder, "rel_embeddings", distances(c, config), c.hidden);
     }

@@ -1,8 +1,10 @@
 #include <algorithm>
 #include <array>
 
+#include "model/config_fields.hpp"
 #include "model/family.hpp"
 #include "model/heads.hpp"
+#include "model/rope.hpp"
 
 namespace fsdplan::builtin::family {
 namespace {
@@ -13,15 +15,12 @@ constexpr std::string_view full = "full_attention";
 constexpr std::string_view sliding = "sliding_attention";
 
 std::vector<std::string> layer_types(const Config& config, std::int64_t layers) {
+    check_layers(config, layers);
     std::vector<std::string> types = config.strings("layer_types");
     if (config.has("layer_types")) {
-        if (static_cast<std::int64_t>(types.size()) != layers) {
-            config.refuse("layer_types", std::to_string(types.size()) + " entries for num_hidden_layers " +
-                                             std::to_string(layers));
-        }
         return types;
     }
-    const std::int64_t every = config.size("global_attn_every_n_layers", 3);
+    const std::int64_t every = whole(config, {"global_attn_every_n_layers"}, 3);
     for (std::int64_t i = 0; i < layers; ++i) {
         types.emplace_back(i % every == 0 ? full : sliding);
     }
@@ -30,17 +29,17 @@ std::vector<std::string> layer_types(const Config& config, std::int64_t layers) 
 
 struct ModernBert {
     explicit ModernBert(const Config& c)
-        : hidden(c.size("hidden_size", 768)),
-          intermediate(c.size("intermediate_size", 1152)),
-          heads(c.size("num_attention_heads", 12)),
-          vocab(c.size("vocab_size", 50368)),
+        : hidden(whole(c, {"hidden_size"}, 768)),
+          intermediate(whole(c, {"intermediate_size"}, 1152)),
+          heads(whole(c, {"num_attention_heads"}, 12)),
+          vocab(whole(c, {"vocab_size"}, 50368)),
           act(c.text("hidden_activation", "gelu")),
           norm_bias(c.flag("norm_bias", false)),
           attention_bias(c.flag("attention_bias", false)),
           mlp_bias(c.flag("mlp_bias", false)),
           attention_dropout(c.number("attention_dropout", 0.0) > 0.0),
-          types(layer_types(c, c.count("num_hidden_layers", 22))) {
-        c.require_row("pad_token_id", 50283, vocab);
+          types(layer_types(c, whole_count(c, {"num_hidden_layers"}, 22))) {
+        check_padding(c, 50283, vocab);
     }
 
     std::int64_t hidden, intermediate, heads, vocab;
@@ -49,8 +48,7 @@ struct ModernBert {
     std::vector<std::string> types;  ///< one a layer
 };
 
-void encoder_layer(const ModernBert& c, Scope layers, std::int64_t index) {
-    const Scope layer = layers.child(std::to_string(index), classes.layer("EncoderLayer"));
+void encoder_layer(const ModernBert& c, Scope layer, std::int64_t index) {
     if (index == 0) {  // the embedding has just been normed
         identity(layer, "attn_norm");
     } else {
@@ -73,16 +71,21 @@ void encoder_layer(const ModernBert& c, Scope layers, std::int64_t index) {
 }
 
 // One table of frequencies for each kind of layer that occurs.
-void rotary(const ModernBert& c, const Config& config, Scope model) {
-    const Scope m = model.child("rotary_emb", classes.plain("RotaryEmbedding"));
+std::vector<AttentionKind> rotary_of_each(const ModernBert& c, const Config& config) {
     const std::int64_t head_dim = config.optional_size("head_dim").value_or(c.hidden / c.heads);
-    for (const std::string_view type : {full, sliding}) {
-        if (std::ranges::find(c.types, type) != c.types.end()) {
-            m.buffer(std::string(type) + "_inv_freq", {ceil_div(head_dim, 2)}, DType::float32, false);
-            m.buffer(std::string(type) + "_original_inv_freq", {ceil_div(head_dim, 2)}, DType::float32,
-                     false);
+    const std::optional<Config> parameters = config.nested("rope_parameters");
+    const std::optional<Config> scaling = config.nested("rope_scaling");
+    std::vector<AttentionKind> kinds;
+    for (const std::string_view kind : {full, sliding}) {
+        if (std::ranges::find(c.types, kind) != c.types.end()) {
+            const Rope rope = rope_of_parameters(scaling      ? scaling
+                                                 : parameters ? parameters->nested(kind)
+                                                              : std::nullopt);
+            kinds.push_back(
+                {std::string(kind), rotary_width(config, rope, {}, head_dim, config.has("head_dim"))});
         }
     }
+    return kinds;
 }
 
 Scope backbone(const ModernBert& c, const Config& config, const Place& place) {
@@ -98,12 +101,10 @@ Scope backbone(const ModernBert& c, const Config& config, const Place& place) {
     embedding(embeddings, "tok_embeddings", c.vocab, c.hidden);
     layer_norm(embeddings, "norm", c.hidden, c.norm_bias);
     dropout(embeddings, "drop");
-    const Scope layers = module_list(model, "layers");
-    for (std::size_t i = 0; i < c.types.size(); ++i) {
-        encoder_layer(c, layers, static_cast<std::int64_t>(i));
-    }
+    repeat(model, "layers", static_cast<std::int64_t>(c.types.size()), classes.layer("EncoderLayer"),
+           [&](Scope layer, std::int64_t index) { encoder_layer(c, layer, index); });
     layer_norm(model, "final_norm", c.hidden, c.norm_bias);
-    rotary(c, config, model);
+    rotary_embedding(model, "rotary_emb", classes.plain("RotaryEmbedding"), rotary_of_each(c, config));
     return model;
 }
 

@@ -1,5 +1,6 @@
 #include <array>
 
+#include "model/config_fields.hpp"
 #include "model/family.hpp"
 #include "model/heads.hpp"
 
@@ -39,15 +40,15 @@ FeedForward feed_forward_of(const Config& c) {
 // The standard names (hidden_size …) are set last in transformers and so count more than the family's own;
 // the decoder's default depth is taken before that.
 T5::T5(const Config& c)
-    : width(c.size({"hidden_size", "d_model"}, 512)),
-      feed_forward(c.size("d_ff", 2048)),
-      layers(c.count({"num_hidden_layers", "num_layers"}, 6)),
-      decoder_layers(c.has("num_decoder_layers") ? c.count("num_decoder_layers", 6)
-                                                 : c.count("num_layers", 6)),
-      heads(c.size({"num_attention_heads", "num_heads"}, 8)),
-      inner(c.product(heads, c.size({"head_dim", "d_kv"}, 64))),
-      buckets(c.size("relative_attention_num_buckets", 32)),
-      vocab(c.size("vocab_size", 32128)),
+    : width(whole(c, {"hidden_size", "d_model"}, 512)),
+      feed_forward(whole(c, {"d_ff"}, 2048)),
+      layers(whole_count(c, {"num_hidden_layers", "num_layers"}, 6)),
+      decoder_layers(c.has("num_decoder_layers") ? whole_count(c, {"num_decoder_layers"}, 6)
+                                                 : whole_count(c, {"num_layers"}, 6)),
+      heads(whole(c, {"num_attention_heads", "num_heads"}, 8)),
+      inner(c.product(heads, whole(c, {"head_dim", "d_kv"}, 64))),
+      buckets(whole(c, {"relative_attention_num_buckets"}, 32)),
+      vocab(whole(c, {"vocab_size"}, 32128)),
       act(feed_forward_of(c).act),
       gated(feed_forward_of(c).gated) {}
 
@@ -82,8 +83,8 @@ void feed_forward(const T5& c, Scope parent) {
     activation(m, "act", c.act);
 }
 
-void block(const T5& c, Scope blocks, std::int64_t index, bool decoder) {
-    const Scope layer = module_list(blocks.child(std::to_string(index), classes.layer("Block")), "layer");
+void fill_block(const T5& c, Scope block, std::int64_t index, bool decoder) {
+    const Scope layer = module_list(block, "layer");
     const Scope self = layer.child("0", classes.plain("LayerSelfAttention"));
     attention(c, self, "SelfAttention", index == 0);
     norm_and_dropout(c, self);
@@ -101,10 +102,8 @@ void block(const T5& c, Scope blocks, std::int64_t index, bool decoder) {
 void stack(const T5& c, Scope model, std::string name, std::int64_t blocks, bool decoder) {
     const Scope m = model.child(std::move(name), classes.pretrained("Stack"));
     embedding(m, "embed_tokens", c.vocab, c.width).tie("weight", model["shared"], "weight");
-    const Scope list = module_list(m, "block");
-    for (std::int64_t i = 0; i < blocks; ++i) {
-        block(c, list, i, decoder);
-    }
+    repeat(m, "block", blocks, classes.layer("Block"),
+           [&](Scope layer, std::int64_t index) { fill_block(c, layer, index, decoder); });
     weight_norm(m, "final_layer_norm", classes.plain("LayerNorm"), c.width);
     dropout(m, "dropout");
 }

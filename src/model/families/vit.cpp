@@ -1,5 +1,6 @@
 #include <array>
 
+#include "model/config_fields.hpp"
 #include "model/heads.hpp"
 #include "model/layer_parts.hpp"
 #include "model/two_towers.hpp"
@@ -17,7 +18,7 @@ struct Extent {
 Extent extent(const Config& config, std::string_view key, std::int64_t absent) {
     const std::optional<json::Value> found = config.value().find(key);
     if (!found || !found->is_array()) {
-        const std::int64_t side = config.size(key, absent);
+        const std::int64_t side = whole(config, {key}, absent);
         return {side, side};
     }
     const std::vector<std::int64_t> pair = config.sizes(key, {});
@@ -29,12 +30,12 @@ Extent extent(const Config& config, std::string_view key, std::int64_t absent) {
 
 struct ViT {
     explicit ViT(const Config& c)
-        : hidden(c.size("hidden_size", 768)),
-          intermediate(c.size("intermediate_size", 3072)),
-          layers(c.count("num_hidden_layers", 12)),
-          heads(c.size("num_attention_heads", 12)),
+        : hidden(whole(c, {"hidden_size"}, 768)),
+          intermediate(whole(c, {"intermediate_size"}, 3072)),
+          layers(whole_count(c, {"num_hidden_layers"}, 12)),
+          heads(whole(c, {"num_attention_heads"}, 12)),
           attention(c.product(heads, c.optional_size("head_dim").value_or(hidden / heads))),
-          channels(c.size("num_channels", 3)),
+          channels(whole(c, {"num_channels"}, 3)),
           patch(extent(c, "patch_size", 16)),
           image(extent(c, "image_size", 224)),
           patches(c.product(image.height / patch.height, image.width / patch.width)),
@@ -81,15 +82,12 @@ ViT backbone(const Config& config, const Place& place, Parts parts) {
     const ViT c(config);
     const Scope model = place.create(classes.pretrained("Model"));
     embeddings(c, model, parts.mask_token);
-    const Scope layers = module_list(model, "layers");
-    for (std::int64_t i = 0; i < c.layers; ++i) {
-        encoder_layer(c, layers.child(std::to_string(i), classes.layer("Layer")));
-    }
+    repeat(model, "layers", c.layers, classes.layer("Layer"),
+           [&](Scope layer, std::int64_t /*index*/) { encoder_layer(c, layer); });
     layer_norm(model, "layernorm", c.hidden);
     if (parts.pooler) {
         const Scope pooler = model.child("pooler", classes.plain("Pooler"));
-        const std::int64_t width = config.size("pooler_output_size", 0, 0);
-        linear(pooler, "dense", c.hidden, width == 0 ? c.hidden : width, true);
+        linear(pooler, "dense", c.hidden, size_or(config, "pooler_output_size", c.hidden), true);
         activation(pooler, "activation", config.text("pooler_act", "tanh"));
     }
     return c;
@@ -105,7 +103,7 @@ void masked_image_modeling(const Config& config, const Place& place) {
     const Scope root = place.create(classes.pretrained("ForMaskedImageModeling"));
     const ViT c = backbone(config, Place(root, "vit"), {.mask_token = true});
     const Scope decoder = root.child("decoder", classes::sequential());
-    const std::int64_t stride = config.size("encoder_stride", 16);
+    const std::int64_t stride = whole(config, {"encoder_stride"}, 16);
     conv2d(decoder, "0", c.hidden, config.product(config.product(stride, stride), c.channels), 1, 1);
     decoder.child("1", classes::torch_module("pixelshuffle.PixelShuffle"));
 }

@@ -1,5 +1,6 @@
 #include <array>
 
+#include "model/config_fields.hpp"
 #include "model/family.hpp"
 #include "model/heads.hpp"
 #include "model/layer_parts.hpp"
@@ -20,11 +21,11 @@ struct Wav2Vec2 {
 };
 
 Wav2Vec2::Wav2Vec2(const Config& c)
-    : hidden(c.size("hidden_size", 768)),
-      intermediate(c.size("intermediate_size", 3072)),
-      layers(c.count("num_hidden_layers", 12)),
-      heads(c.size("num_attention_heads", 12)),
-      output(c.size("output_hidden_size", 0, 0)),
+    : hidden(whole(c, {"hidden_size"}, 768)),
+      intermediate(whole(c, {"intermediate_size"}, 3072)),
+      layers(whole_count(c, {"num_hidden_layers"}, 12)),
+      heads(whole(c, {"num_attention_heads"}, 12)),
+      output(size_or(c, "output_hidden_size", hidden)),
       act(c.text("hidden_act", "gelu")),
       conv_act(c.text("feat_extract_activation", "gelu")),
       conv_width(c.sizes("conv_dim", {512, 512, 512, 512, 512, 512, 512})),
@@ -32,13 +33,10 @@ Wav2Vec2::Wav2Vec2(const Config& c)
       conv_bias(c.flag("conv_bias", false)),
       stable_layer_norm(c.flag("do_stable_layer_norm", false)),
       adapter(c.flag("add_adapter", false)) {
-    if (output == 0) {
-        output = hidden;
-    }
     const std::size_t strides = c.sizes("conv_stride", {5, 2, 2, 2, 2, 2, 2}).size();
     const std::int64_t listed = static_cast<std::int64_t>(conv_width.size());
     if (conv_width.empty() || conv_kernel.size() != conv_width.size() || strides != conv_width.size() ||
-        c.count("num_feat_extract_layers", listed) != listed) {
+        whole_count(c, {"num_feat_extract_layers"}, listed) != listed) {
         c.refuse("conv_dim",
                  "conv_dim, conv_stride and conv_kernel need one entry for each layer of the "
                  "feature encoder, but have " +
@@ -85,8 +83,8 @@ void feature_projection(const Wav2Vec2& c, Scope model) {
 // A convolution under weight norm: torch moves the weight into a parametrization, as a length for each tap
 // and a direction, and gives the module a class of its own.
 void position_convolution(const Wav2Vec2& c, const Config& config, Scope encoder) {
-    const std::int64_t kernel = config.size("num_conv_pos_embeddings", 128);
-    const std::int64_t groups = config.size("num_conv_pos_embedding_groups", 16);
+    const std::int64_t kernel = whole(config, {"num_conv_pos_embeddings"}, 128);
+    const std::int64_t groups = whole(config, {"num_conv_pos_embedding_groups"}, 16);
     config.require_divides(groups, "num_conv_pos_embedding_groups", c.hidden, "hidden_size");
     const Scope m = encoder.child("pos_conv_embed", classes.plain("PositionalConvEmbedding"));
     ModuleClass parametrized = classes::conv1d();
@@ -133,10 +131,8 @@ void encoder(const Wav2Vec2& c, const Config& config, Scope model) {
     position_convolution(c, config, m);
     layer_norm(m, "layer_norm", c.hidden);
     dropout(m, "dropout");
-    const Scope layers = module_list(m, "layers");
-    for (std::int64_t i = 0; i < c.layers; ++i) {
-        encoder_layer(c, config, layers.child(std::to_string(i), classes.layer("EncoderLayer" + kind)));
-    }
+    repeat(m, "layers", c.layers, classes.layer("EncoderLayer" + kind),
+           [&](Scope layer, std::int64_t /*index*/) { encoder_layer(c, config, layer); });
 }
 
 void adapter(const Wav2Vec2& c, const Config& config, Scope model) {
@@ -145,13 +141,10 @@ void adapter(const Wav2Vec2& c, const Config& config, Scope model) {
         linear(m, "proj", c.hidden, c.output, true);
         layer_norm(m, "proj_layer_norm", c.output);
     }
-    const Scope layers = module_list(m, "layers");
-    const std::int64_t count = config.count("num_adapter_layers", 3);
-    const std::int64_t kernel = config.size("adapter_kernel_size", 3);
-    for (std::int64_t i = 0; i < count; ++i) {
-        conv1d(layers.child(std::to_string(i), classes.plain("AdapterLayer")), "conv", c.output, 2 * c.output,
-               kernel);
-    }
+    const std::int64_t kernel = whole(config, {"adapter_kernel_size"}, 3);
+    repeat(
+        m, "layers", whole_count(config, {"num_adapter_layers"}, 3), classes.plain("AdapterLayer"),
+        [&](Scope layer, std::int64_t /*index*/) { conv1d(layer, "conv", c.output, 2 * c.output, kernel); });
 }
 
 Wav2Vec2 backbone(const Config& config, const Place& place) {
@@ -173,22 +166,22 @@ void ctc(const Config& config, const Place& place) {
     const Scope root = place.create(classes.pretrained("ForCTC"));
     const Wav2Vec2 c = backbone(config, Place(root, "wav2vec2"));
     dropout(root, "dropout");
-    linear(root, "lm_head", c.adapter ? c.output : c.hidden, config.size("vocab_size", 32), true);
+    linear(root, "lm_head", c.adapter ? c.output : c.hidden, whole(config, {"vocab_size"}, 32), true);
 }
 
 void pretraining(const Config& config, const Place& place) {
     const Scope root = place.create(classes.pretrained("ForPreTraining"));
     const Wav2Vec2 c = backbone(config, Place(root, "wav2vec2"));
     dropout(root, "dropout_features");
-    const std::int64_t groups = config.size("num_codevector_groups", 2);
-    const std::int64_t entries = config.product(groups, config.size("num_codevectors_per_group", 320));
-    const std::int64_t width = config.size("codevector_dim", 256);
+    const std::int64_t groups = whole(config, {"num_codevector_groups"}, 2);
+    const std::int64_t entries = config.product(groups, whole(config, {"num_codevectors_per_group"}, 320));
+    const std::int64_t width = whole(config, {"codevector_dim"}, 256);
     config.require_divides(groups, "num_codevector_groups", width, "codevector_dim");
     const Scope quantizer = root.child("quantizer", classes.plain("GumbelVectorQuantizer"));
     quantizer.parameter("codevectors", {1, entries, width / groups},
                         DType::float32);  // a FloatTensor by name
     linear(quantizer, "weight_proj", c.conv_width.back(), entries, true);
-    const std::int64_t projected = config.size("proj_codevector_dim", 256);
+    const std::int64_t projected = whole(config, {"proj_codevector_dim"}, 256);
     linear(root, "project_hid", c.hidden, projected, true);
     linear(root, "project_q", width, projected, true);
 }
@@ -204,7 +197,7 @@ void sequence_classification(const Config& config, const Place& place) {
     const Wav2Vec2 c = backbone(config, Place(root, "wav2vec2"));
     refuse_adapter(c, config);
     weighted_layer_sum(root, config, c.layers);
-    const std::int64_t projected = config.size("classifier_proj_size", 256);
+    const std::int64_t projected = whole(config, {"classifier_proj_size"}, 256);
     linear(root, "projector", c.hidden, projected, true);
     linear(root, "classifier", projected, num_labels(config), true);
 }
@@ -234,7 +227,7 @@ void x_vector(const Config& config, const Place& place) {
         linear(layer, "kernel", config.product(width[i == 0 ? 0 : i - 1], kernel[i]), width[i], true);
         activation(layer, "activation", "relu");
     }
-    const std::int64_t output = config.size("xvector_output_dim", 512);
+    const std::int64_t output = whole(config, {"xvector_output_dim"}, 512);
     linear(root, "feature_extractor", 2 * width.back(), output, true);
     linear(root, "classifier", output, output, true);
     const Scope objective = root.child("objective", classes.space.plain("AMSoftmaxLoss"));

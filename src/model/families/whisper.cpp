@@ -1,5 +1,6 @@
 #include <array>
 
+#include "model/config_fields.hpp"
 #include "model/heads.hpp"
 #include "model/seq2seq.hpp"
 
@@ -22,9 +23,9 @@ constexpr std::int64_t kernel = 3;
 Scope encoder(const Config& config, Scope parent) {
     const Seq2SeqSizes c(family, config);
     const Scope m = parent.child("encoder", classes.pretrained("Encoder"));
-    conv1d(m, "conv1", config.size("num_mel_bins", 80), c.width, kernel);
+    conv1d(m, "conv1", whole(config, {"num_mel_bins"}, 80), c.width, kernel);
     conv1d(m, "conv2", c.width, c.width, kernel);
-    embedding(m, "embed_positions", config.size("max_source_positions", 1500), c.width)
+    embedding(m, "embed_positions", whole(config, {"max_source_positions"}, 1500), c.width)
         .freeze();  // sinusoids
     seq2seq_encoder_layers(family, config, m);
     layer_norm(m, "layer_norm", c.width);
@@ -33,11 +34,11 @@ Scope encoder(const Config& config, Scope parent) {
 
 Scope decoder(const Config& config, Scope parent) {
     const Seq2SeqSizes c(family, config);
-    config.require_row("pad_token_id", family.pad, c.vocab);
+    check_padding(config, family.pad, c.vocab);
     const Scope m = parent.child("decoder", classes.pretrained("Decoder"));
     embedding(m, "embed_tokens", c.vocab, c.width);
     embedding(m, "embed_positions", classes.derived("PositionalEmbedding", classes::embedding()),
-              config.size("max_target_positions", 448), c.width);
+              whole(config, {"max_target_positions"}, 448), c.width);
     seq2seq_decoder_layers(family, config, m);
     layer_norm(m, "layer_norm", c.width);
     return m;
@@ -88,7 +89,7 @@ void audio_classification(const Config& config, const Place& place) {
     const Scope root = place.create(classes.pretrained("ForAudioClassification"));
     encoder(config, root);
     weighted_layer_sum(root, config, c.encoder_layers);
-    const std::int64_t projected = config.size("classifier_proj_size", 256);
+    const std::int64_t projected = whole(config, {"classifier_proj_size"}, 256);
     linear(root, "projector", c.width, projected, true);
     linear(root, "classifier", projected, num_labels(config), true);
 }
