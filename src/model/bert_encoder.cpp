@@ -84,6 +84,19 @@ Scope bert_backbone(const BertFamily& family, const Config& config, const Place&
     return model;
 }
 
+Scope bert_with_head(const BertFamily& family, const Config& config, Scope root, bool pooler,
+                     const std::function<void(const BertSizes& sizes)>& head) {
+    const BertSizes sizes(family, config);
+    if (family.head_first) {
+        head(sizes);
+    }
+    const Scope model = bert_backbone(family, config, Place(root, std::string(family.slot)), pooler);
+    if (!family.head_first) {
+        head(sizes);
+    }
+    return model;
+}
+
 void bert_output(Scope parent, const ModuleClass& module_class, std::int64_t in, std::int64_t hidden) {
     const Scope m = parent.child("output", module_class);
     linear(m, "dense", in, hidden, true);
@@ -105,22 +118,25 @@ void bert_model(const BertFamily& family, const Config& config, const Place& pla
 
 void bert_for_multiple_choice(const BertFamily& family, const Config& config, const Place& place) {
     const Scope root = place.create(family.classes.pretrained("ForMultipleChoice"));
-    bert_backbone(family, config, Place(root, std::string(family.slot)), true);
-    dropout(root, "dropout");
-    linear(root, "classifier", BertSizes(family, config).hidden, 1, true);
+    bert_with_head(family, config, root, true, [&](const BertSizes& c) {
+        dropout(root, "dropout");
+        linear(root, "classifier", c.hidden, 1, true);
+    });
 }
 
 void bert_for_token_classification(const BertFamily& family, const Config& config, const Place& place) {
     const Scope root = place.create(family.classes.pretrained("ForTokenClassification"));
-    bert_backbone(family, config, Place(root, std::string(family.slot)), false);
-    dropout(root, "dropout");
-    linear(root, "classifier", BertSizes(family, config).hidden, num_labels(config), true);
+    bert_with_head(family, config, root, false, [&](const BertSizes& c) {
+        dropout(root, "dropout");
+        linear(root, "classifier", c.hidden, num_labels(config), true);
+    });
 }
 
 void bert_for_question_answering(const BertFamily& family, const Config& config, const Place& place) {
     const Scope root = place.create(family.classes.pretrained("ForQuestionAnswering"));
-    bert_backbone(family, config, Place(root, std::string(family.slot)), false);
-    linear(root, "qa_outputs", BertSizes(family, config).hidden, num_labels(config), true);
+    bert_with_head(family, config, root, false, [&](const BertSizes& c) {
+        linear(root, "qa_outputs", c.hidden, num_labels(config), true);
+    });
 }
 
 std::optional<std::int64_t> longest_after_padding(const Config& config) {

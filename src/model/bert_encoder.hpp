@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -18,6 +19,7 @@ struct BertFamily {
     std::int64_t pad;       ///< class default of pad_token_id
     /// RoBERTa: positions start after the padding token's row, and their table is registered last.
     bool padded_positions;
+    bool head_first;  ///< XLM-RoBERTa registers its heads before the backbone
 };
 
 struct BertSizes {
@@ -30,6 +32,10 @@ struct BertSizes {
 
 /// `<prefix>Model`, with or without the pooler.
 Scope bert_backbone(const BertFamily& family, const Config& config, const Place& place, bool pooler);
+
+/// The backbone in its slot of `root` and what `head` builds, in the family's order. Returns the backbone.
+Scope bert_with_head(const BertFamily& family, const Config& config, Scope root, bool pooler,
+                     const std::function<void(const BertSizes& sizes)>& head);
 
 /// dense, LayerNorm, dropout: the end of an attention or of a feed-forward part.
 void bert_output(Scope parent, const ModuleClass& module_class, std::int64_t in, std::int64_t hidden);

@@ -5,21 +5,31 @@
 namespace fsdplan {
 namespace {
 
-// A num_labels replaces an id2label of another length.
-std::int64_t listed_labels(const Config& config, std::int64_t absent) {
+std::optional<std::int64_t> named_labels(const Config& config) {
     const std::optional<Config> names = config.nested("id2label");
-    return names && !config.value().find("num_labels") ? static_cast<std::int64_t>(names->value().size())
-                                                       : whole(config, {"num_labels"}, absent, 0);
+    return names ? std::optional(static_cast<std::int64_t>(names->value().size())) : std::nullopt;
+}
+
+std::optional<std::int64_t> counted_labels(const Config& config) {
+    const bool given = config.value().find("num_labels").has_value();
+    return given ? std::optional(whole(config, {"num_labels"}, 0, 0)) : std::nullopt;
 }
 
 }  // namespace
 
+// A num_labels replaces an id2label of another length, but only after the check.
 std::int64_t num_labels(const Config& config, std::int64_t absent) {
-    const std::int64_t labels = listed_labels(config, absent);
-    if (labels == 1 && config.text("problem_type", "") == "single_label_classification") {
+    const std::optional<std::int64_t> named = named_labels(config);
+    const std::optional<std::int64_t> counted = counted_labels(config);
+    return counted ? *counted : named ? *named : whole(config, {"num_labels"}, absent, 0);
+}
+
+void check_labels(const Config& config) {
+    const std::optional<std::int64_t> named = named_labels(config);
+    const std::optional<std::int64_t> counted = counted_labels(config);
+    if ((named ? named : counted) == 1 && config.text("problem_type", "") == "single_label_classification") {
         config.refuse("problem_type", "single_label_classification needs more than one label");
     }
-    return labels;
 }
 
 Scope dense_head(Scope parent, std::string name, const ModuleClass& module_class, std::int64_t width,

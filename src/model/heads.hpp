@@ -13,6 +13,9 @@ namespace fsdplan {
 /// Number of classes: num_labels, else the entries of id2label, else `absent`.
 std::int64_t num_labels(const Config& config, std::int64_t absent = 2);
 
+/// Refuses labels that no configuration of transformers takes, whether or not the model has a classifier.
+void check_labels(const Config& config);
+
 /// dense, dropout, out_proj.
 Scope dense_head(Scope parent, std::string name, const ModuleClass& module_class, std::int64_t width,
                  std::int64_t labels);

@@ -3,6 +3,7 @@
 #include "base/file.hpp"
 #include "base/json.hpp"
 #include "model/family.hpp"
+#include "model/heads.hpp"
 #include "model/importer.hpp"
 
 namespace fsdplan {
@@ -42,6 +43,7 @@ ModelGraph read_hf_config(std::string_view text, const std::string& shown, const
     const Config config(document.root());
     const FamilyInfo& family = family_of(config);
     const Architecture& architecture = architecture_of(config, family);
+    check_labels(config);
     GraphBuilder builder(shown, "transformers 5.24.0 " + std::string(architecture.name));
     // Without a dtype transformers builds in torch's default dtype, whatever the checkpoint holds.
     builder.set_dtype(options.dtype.value_or(config.dtype().value_or(DType::float32)));

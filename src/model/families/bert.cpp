@@ -12,6 +12,7 @@ constexpr BertFamily family{
     .vocab = 30522,
     .pad = 0,
     .padded_positions = false,
+    .head_first = false,
 };
 constexpr const PrefixedClasses& classes = family.classes;
 

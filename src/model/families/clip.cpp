@@ -11,8 +11,8 @@ constexpr const PrefixedClasses& classes = clip_towers::family.classes;
 
 // Older files have text_config_dict beside text_config; with its defaults it replaces the latter.
 Config tower(const Config& config, const std::string& key) {
-    const std::optional<Config> older = config.nested(key + "_dict");
-    return older ? *older : config.nested_or_empty(key);
+    const Config newer = config.nested_or_empty(key);
+    return config.nested(key + "_dict").value_or(newer);
 }
 
 void both_towers(const Config& config, const Place& place) {
@@ -28,6 +28,8 @@ void both_towers(const Config& config, const Place& place) {
 }
 
 void image_classification(const Config& config, const Place& place) {
+    // The text tower is not built, but its configuration has to be possible.
+    TowerSizes(clip_towers::family, clip_towers::family.text, Config(tower(config, "text_config").value()));
     const Scope root = place.create(classes.pretrained("ForImageClassification"));
     const std::int64_t width =
         clip_towers::vision_model(tower(config, "vision_config"), Place(root, "vision_model"));

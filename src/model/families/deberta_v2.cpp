@@ -140,7 +140,7 @@ Scope backbone(const Deberta& c, const Config& config, const Place& place) {
 }
 
 void prediction_transform(Scope parent, const Deberta& c, std::int64_t width) {
-    linear(parent, "dense", c.hidden, c.attention, true);
+    linear(parent, "dense", c.hidden, width, true);
     activation(parent, "transform_act_fn", c.act);
     layer_norm(parent, "LayerNorm", width);
 }

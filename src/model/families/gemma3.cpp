@@ -1,5 +1,6 @@
 #include <array>
 
+#include "model/config_fields.hpp"
 #include "model/heads.hpp"
 #include "model/multimodal.hpp"
 
@@ -29,7 +30,7 @@ Scope backbone(const Config& config, const Place& place) {
 void conditional_generation(const Config& config, const Place& place) {
     const Scope root = place.create(classes.generative("ForConditionalGeneration"));
     const Scope text = backbone(config, Place(root, "model"))["language_model"];
-    output_layer(root, text, config.flag("tie_word_embeddings", true));
+    output_layer(root, text, nullable_flag(config, "tie_word_embeddings", true));
 }
 
 void sequence_classification(const Config& config, const Place& place) {

@@ -94,6 +94,7 @@ constinit const FamilyInfo gemma3_text{
     .backbone = decoder_family.model,
     .no_split_classes = no_split,
     .longest_sequence = longest_by_positions,
+    .ties_by_default = defaults.tie_word_embeddings,
 };
 
 }  // namespace fsdplan::builtin::family

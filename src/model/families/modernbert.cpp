@@ -70,6 +70,24 @@ void encoder_layer(const ModernBert& c, Scope layer, std::int64_t index) {
     linear(mlp, "Wo", c.intermediate, c.hidden, c.mlp_bias);
 }
 
+// Older files have one rope_scaling for all kinds; it changes what rope_parameters says, so that has to be
+// there.
+void check_rope(const Config& config) {
+    const std::optional<Config> parameters = config.nested("rope_parameters");
+    if (!parameters) {
+        return;
+    }
+    parameters->value().allow_only({full, sliding});
+    for (const json::Value kind : parameters->value().members()) {
+        if (!kind.is_object()) {
+            kind.fail("an object");
+        }
+    }
+    if (config.has("rope_scaling") && parameters->value().size() != 2) {
+        config.refuse("rope_scaling", "changes rope_parameters, which lacks a kind of attention");
+    }
+}
+
 // One table of frequencies for each kind of layer that occurs.
 std::vector<AttentionKind> rotary_of_each(const ModernBert& c, const Config& config) {
     const std::int64_t head_dim = config.optional_size("head_dim").value_or(c.hidden / c.heads);
@@ -89,6 +107,10 @@ std::vector<AttentionKind> rotary_of_each(const ModernBert& c, const Config& con
 }
 
 Scope backbone(const ModernBert& c, const Config& config, const Place& place) {
+    check_rope(config);
+    if (c.types.empty()) {
+        config.refuse("num_hidden_layers", "rotary embedding needs at least one layer here");
+    }
     for (const std::string& type : c.types) {
         if (type != full && type != sliding) {
             config.refuse("layer_types", "unknown kind of layer " + json::quote(type) +

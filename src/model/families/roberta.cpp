@@ -11,6 +11,7 @@ constexpr BertFamily family{
     .vocab = 50265,
     .pad = 1,
     .padded_positions = true,
+    .head_first = false,
 };
 
 constexpr std::array<std::string_view, 1> model_types{"roberta"};

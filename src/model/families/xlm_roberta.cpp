@@ -12,6 +12,7 @@ constexpr BertFamily family{
     .vocab = 30522,
     .pad = 1,
     .padded_positions = true,
+    .head_first = true,
 };
 
 constexpr std::array<std::string_view, 1> model_types{"xlm-roberta"};
