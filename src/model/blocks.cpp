@@ -113,6 +113,14 @@ ModuleClass activation(std::string_view name, std::string_view where) {
     return torch_class(std::string(found->class_name));
 }
 
+const ModuleClass& identity() {
+    static const ModuleClass c = torch_class("torch.nn.modules.linear.Identity");
+    return c;
+}
+ModuleClass torch_module(std::string_view name) {
+    return torch_class("torch.nn.modules." + std::string(name));
+}
+
 }  // namespace classes
 
 ModuleClass ClassSpace::plain(std::string_view name) const {
@@ -153,7 +161,12 @@ Scope linear(Scope parent, std::string name, std::int64_t in, std::int64_t out, 
 }
 
 Scope embedding(Scope parent, std::string name, std::int64_t rows, std::int64_t width) {
-    const Scope m = parent.child(std::move(name), classes::embedding());
+    return embedding(parent, std::move(name), classes::embedding(), rows, width);
+}
+
+Scope embedding(Scope parent, std::string name, const ModuleClass& module_class, std::int64_t rows,
+                std::int64_t width) {
+    const Scope m = parent.child(std::move(name), module_class);
     m.parameter("weight", {rows, width});
     return m;
 }
@@ -196,11 +209,46 @@ Scope activation(Scope parent, std::string name, std::string_view function) {
     return m;
 }
 
+Scope identity(Scope parent, std::string name) {
+    return parent.child(std::move(name), classes::identity());
+}
+
+Scope conv1d(Scope parent, std::string name, std::int64_t in_per_group, std::int64_t out, std::int64_t kernel,
+             bool bias) {
+    const Scope m = parent.child(std::move(name), classes::conv1d());
+    m.parameter("weight", {out, in_per_group, kernel});
+    if (bias) {
+        m.parameter("bias", {out});
+    }
+    return m;
+}
+
+Scope conv2d(Scope parent, std::string name, std::int64_t in, std::int64_t out, std::int64_t kernel_height,
+             std::int64_t kernel_width, bool bias) {
+    const Scope m = parent.child(std::move(name), classes::conv2d());
+    m.parameter("weight", {out, in, kernel_height, kernel_width});
+    if (bias) {
+        m.parameter("bias", {out});
+    }
+    return m;
+}
+
 Scope rotary_embedding(Scope parent, std::string name, const ModuleClass& rotary, std::int64_t rotary_width) {
     const Scope m = parent.child(std::move(name), rotary);
     const std::int64_t frequencies = ceil_div(rotary_width, 2);
     m.buffer("inv_freq", {frequencies}, DType::float32, false);
     m.buffer("original_inv_freq", {frequencies}, DType::float32, false);
+    return m;
+}
+
+Scope rotary_embedding(Scope parent, std::string name, const ModuleClass& rotary,
+                       const std::vector<AttentionKind>& kinds) {
+    const Scope m = parent.child(std::move(name), rotary);
+    for (const AttentionKind& kind : kinds) {
+        const std::int64_t frequencies = ceil_div(kind.rotary_width, 2);
+        m.buffer(kind.name + "_inv_freq", {frequencies}, DType::float32, false);
+        m.buffer(kind.name + "_original_inv_freq", {frequencies}, DType::float32, false);
+    }
     return m;
 }
 

@@ -1,18 +1,11 @@
 #include "model/causal_lm.hpp"
 
+#include "model/heads.hpp"
+
 namespace fsdplan {
 namespace {
 
 constexpr std::int64_t question_answering_outputs = 2;  // start and end of the answer
-
-// The length of id2label counts, and two labels are the default that transformers does not write.
-std::int64_t label_count(const Config& config) {
-    constexpr std::int64_t default_labels = 2;
-    if (const std::optional<Config> labels = config.nested("id2label")) {
-        return static_cast<std::int64_t>(labels->value().size());
-    }
-    return config.size("num_labels", default_labels);
-}
 
 ModuleClass with_mixin(const ClassSpace& space, const Head& head, std::string_view mixin) {
     ModuleClass out = space.pretrained(head.class_name);
@@ -60,15 +53,15 @@ void build_with_head(const DecoderFamily& family, const Head& head, const Config
         }
         case HeadKind::sequence_classifier:
         case HeadKind::generic_sequence_classifier:
-            linear(root, "score", backbone.width, label_count(config), false);
+            linear(root, "score", backbone.width, num_labels(config), false);
             break;
         case HeadKind::token_classifier:
             dropout(root, "dropout");
-            linear(root, "classifier", backbone.width, label_count(config), true);
+            linear(root, "classifier", backbone.width, num_labels(config), true);
             break;
         case HeadKind::generic_token_classifier:
             dropout(root, "dropout");
-            linear(root, "score", backbone.width, label_count(config),
+            linear(root, "score", backbone.width, num_labels(config),
                    config.flag("token_classification_bias", true));
             break;
         case HeadKind::question_answering:

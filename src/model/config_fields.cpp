@@ -60,6 +60,13 @@ std::optional<std::int64_t> nullable_size(const Config& config, std::string_view
     return is_null(config, key) ? std::nullopt : std::optional(config.size(key, absent));
 }
 
+std::int64_t size_or(const Config& config, std::string_view key, std::int64_t fallback) {
+    const std::optional<json::Value> given = config.value().find(key);
+    return given && given->is_integer() && given->integer() == 0
+               ? fallback
+               : config.optional_size(key).value_or(fallback);
+}
+
 bool nullable_flag(const Config& config, std::string_view key, bool absent) {
     return !is_null(config, key) && config.flag(key, absent);
 }
@@ -89,14 +96,16 @@ void check_layers(const Config& config, std::int64_t layers) {
     }
 }
 
-void check_padding(const Config& config, std::optional<std::int64_t> absent, std::int64_t vocab) {
+void check_padding(const Config& config, std::optional<std::int64_t> absent, std::int64_t rows,
+                   std::string_view rows_key) {
     std::optional<std::int64_t> padding = absent;
     if (const std::optional<json::Value> given = config.value().find("pad_token_id")) {
         padding = given->is_null() ? std::nullopt : std::optional(given->integer());
     }
-    if (padding && (*padding >= vocab || *padding < -vocab)) {
+    if (padding && (*padding >= rows || *padding < -rows)) {
         config.refuse("pad_token_id", "the embedding has no row " + std::to_string(*padding) +
-                                          " for padding: vocab_size is " + std::to_string(vocab));
+                                          " for padding: " + std::string(rows_key) + " is " +
+                                          std::to_string(rows));
     }
 }
 

@@ -52,6 +52,7 @@ constinit const FamilyInfo gemma{
     .backbone = decoder_family.model,
     .no_split_classes = no_split,
     .longest_sequence = longest_by_positions,
+    .ties_by_default = defaults.tie_word_embeddings,
 };
 
 }  // namespace fsdplan::builtin::family

@@ -37,14 +37,9 @@ std::set<std::string> kinds_of_attention(const Config& config, std::int64_t laye
     return kinds;
 }
 
-struct KindOfAttention {
-    std::string name;
-    std::int64_t rotary_width = 0;
-};
-
-std::vector<KindOfAttention> rotary_of_each(const Config& config, const DecoderSizes& s) {
+std::vector<AttentionKind> rotary_of_each(const Config& config, const DecoderSizes& s) {
     const std::optional<Config> parameters = config.nested("rope_parameters");
-    std::vector<KindOfAttention> out;
+    std::vector<AttentionKind> out;
     for (const std::string& kind : kinds_of_attention(config, s.layers)) {
         if (kind != "full_attention" && kind != "sliding_attention" &&
             !(parameters && parameters->has(kind))) {
@@ -65,7 +60,7 @@ Backbone describe(const Config& config) {
     const DecoderSizes s = decoder_sizes(config, defaults);
     config.require_divides(s.heads, "num_attention_heads", s.hidden, "hidden_size");
     const bool bias = config.flag("attention_bias", false);
-    const std::vector<KindOfAttention> kinds = rotary_of_each(config, s);
+    const std::vector<AttentionKind> kinds = rotary_of_each(config, s);
     DecoderParts parts;
     parts.attention = [=](Scope attention) {
         attention_projections(attention, s, bias, bias);
@@ -76,12 +71,7 @@ Backbone describe(const Config& config) {
     parts.embedding = [=](Scope model) { return scaled_embedding(model, classes, s); };
     parts.tail = [=](Scope model) {
         weight_norm(model, "norm", classes.plain("RMSNorm"), s.hidden);
-        const Scope rotary = model.child("rotary_emb", classes.plain("RotaryEmbedding"));
-        for (const KindOfAttention& kind : kinds) {
-            const std::int64_t frequencies = ceil_div(kind.rotary_width, 2);
-            rotary.buffer(kind.name + "_inv_freq", {frequencies}, DType::float32, false);
-            rotary.buffer(kind.name + "_original_inv_freq", {frequencies}, DType::float32, false);
-        }
+        rotary_embedding(model, "rotary_emb", classes.plain("RotaryEmbedding"), kinds);
     };
     return decoder(classes, s, parts);
 }
@@ -104,6 +94,7 @@ constinit const FamilyInfo gemma3_text{
     .backbone = decoder_family.model,
     .no_split_classes = no_split,
     .longest_sequence = longest_by_positions,
+    .ties_by_default = defaults.tie_word_embeddings,
 };
 
 }  // namespace fsdplan::builtin::family
