@@ -11,12 +11,14 @@ function(fsdplan_header_only out target)
   endif()
 endfunction()
 
-# fsdplan_library(<stage> SOURCES ... HEADERS ... [PUBLIC targets] [PRIVATE targets])
+# fsdplan_library(<stage> [SOURCES ...] HEADERS ... [PUBLIC targets] [PRIVATE targets])
 #
-# A static library fsdplan::<stage>. HEADERS are public and relative to include/fsdplan.
+# A static library fsdplan::<stage> of all src/<stage>/*.cpp. SOURCES are those of its registries and what is
+# generated. HEADERS are public and relative to include/fsdplan.
 function(fsdplan_library name)
   cmake_parse_arguments(ARG "" "" "SOURCES;HEADERS;PUBLIC;PRIVATE" ${ARGN})
-  add_library(fsdplan_${name} STATIC ${ARG_SOURCES})
+  file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/${name}/*.cpp)
+  add_library(fsdplan_${name} STATIC ${sources} ${ARG_SOURCES})
   add_library(fsdplan::${name} ALIAS fsdplan_${name})
   list(TRANSFORM ARG_HEADERS PREPEND ${PROJECT_SOURCE_DIR}/include/fsdplan/)
   target_sources(fsdplan_${name} PUBLIC FILE_SET HEADERS
