@@ -2,6 +2,7 @@
 
 #include <zlib.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstring>
@@ -106,6 +107,9 @@ std::string read_range(const std::filesystem::path& path, std::uintmax_t offset,
 std::string read_file(const std::filesystem::path& path, std::uintmax_t most) {
     std::ifstream stream = opened(path);
     std::string out;
+    std::error_code ignored;
+    const std::uintmax_t size = std::filesystem::file_size(path, ignored);  // a pipe has none
+    out.reserve(ignored ? 0 : static_cast<std::size_t>(std::min(size, most)));
     std::array<char, 1U << 16U> chunk{};
     while (stream.read(chunk.data(), chunk.size()) || stream.gcount() > 0) {
         out.append(chunk.data(), static_cast<std::size_t>(stream.gcount()));
@@ -121,7 +125,10 @@ std::string read_file(const std::filesystem::path& path, std::uintmax_t most) {
 
 std::string read_text(const std::filesystem::path& path) {
     std::string bytes = read_file(path);
-    return is_gzip(bytes) ? unpacked(bytes, path) : bytes;
+    if (is_gzip(bytes)) {
+        return unpacked(bytes, path);
+    }
+    return bytes;
 }
 
 void write_file(const std::filesystem::path& path, std::string_view content) {

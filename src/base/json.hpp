@@ -11,9 +11,8 @@
 
 #include "fsdplan/base.hpp"
 
-// The one JSON reader. Parsing is nlohmann/json's; what it would take without a word (duplicate keys, a byte
-// order mark, numbers that do not fit, bottomless nesting) is an Error here, and every value knows its
-// pointer.
+// The one JSON reader, strict: what parsers take without a word (duplicate keys, a byte order mark, numbers
+// that do not fit, bottomless nesting) is an Error here, and every value knows its pointer.
 namespace fsdplan::json {
 
 enum class Type : std::uint8_t { null, boolean, integer, real, string, array, object };
@@ -24,6 +23,7 @@ class Value;
 class Document {
 public:
     static constexpr int deepest_nesting = 64;
+    static constexpr std::size_t most_values = std::size_t{1} << 25U;
 
     /// Throws Error(input) that names `file` (as shown to the user) and the line or pointer.
     Document(std::string_view text, std::string file);
@@ -39,7 +39,7 @@ public:
 
 private:
     friend class Value;
-    friend class Builder;
+    friend class Parser;
 
     struct Text {
         std::uint32_t offset = 0;
@@ -52,9 +52,11 @@ private:
         std::uint32_t first = 0;  // first child of an array or object; 0 = none
         std::uint32_t count = 0;  // children
         Text key;
-        Text text;                 // of a string
-        std::int64_t integer = 0;  // also the truth value
-        double real = 0.0;
+        Text text;  // of a string
+        union {
+            std::int64_t integer = 0;  // also the truth value
+            double real;
+        };
     };
 
     std::string_view view(Text text) const {
