@@ -40,6 +40,15 @@ ModelGraph read_path(const std::filesystem::path& path, const std::string& shown
     throw Error(ErrorKind::input, shown, "not a model file that is known here; expected one of: " + formats);
 }
 
+/// Totals are exact in a double and in JavaScript, whatever reads them.
+ModelGraph within_limits(ModelGraph graph) {
+    std::int64_t total = 0;
+    for (const Tensor& tensor : graph.tensors) {
+        total = checked_add(total, bytes_of(tensor.numel, tensor.dtype).count, graph.name);
+    }
+    return graph;
+}
+
 }  // namespace
 
 ModelGraph import_model(const std::string& what, const ImportOptions& options) {
@@ -47,10 +56,10 @@ ModelGraph import_model(const std::string& what, const ImportOptions& options) {
     const std::filesystem::path path(what);
     if (std::filesystem::is_directory(path, ignored)) {
         const std::filesystem::path file = model_file_in(path);
-        return read_path(file, file.string(), options);
+        return within_limits(read_path(file, file.string(), options));
     }
     if (std::filesystem::exists(path, ignored)) {
-        return read_path(path, what, options);
+        return within_limits(read_path(path, what, options));
     }
     const LibraryEntry entry = library_entry(what);
     ModelGraph graph =

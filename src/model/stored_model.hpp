@@ -17,7 +17,8 @@ ModelGraph stored_model(std::vector<StoredTensor> tensors, const std::filesystem
 
 /// Modules from names split at their dots: "layers.10.w" is the parameter w of child 10 of layers.
 ///
-/// Classes are plain Module, and ModuleList where all children are numbers, which then come in numeric order.
+/// Classes are plain Module; ModuleList where all children are numbers, which then come in numeric order; and
+/// for the members of a list the list's name with "_member".
 /// Names that no attribute path can have (empty parts, more than 64 of them) stay whole, at the root.
 ModelGraph tree_from_names(std::vector<StoredTensor> tensors);
 

@@ -58,6 +58,7 @@ public:
             }
             sort_numbers(node.parameters);
         }
+        name_list_members();
         graph_.classes_known = false;
         add_notes();
         return std::move(graph_);
@@ -112,10 +113,32 @@ private:
         return numbered;
     }
 
+    // Members of a list get a class of their own, so that a policy can name the repeated blocks.
+    void name_list_members() {
+        std::unordered_map<std::string, ClassIndex> member_class;
+        for (const ModuleNode& parent : graph_.modules) {
+            for (const ChildSlot& list : parent.children) {
+                if (graph_.modules[at(list.module)].class_index != module_list) {
+                    continue;
+                }
+                const ClassIndex next{static_cast<std::int32_t>(graph_.classes.size())};
+                const auto [known, fresh] = member_class.try_emplace(list.name + "_member", next);
+                if (fresh) {
+                    graph_.classes.push_back({known->first, {graph_.classes.front().name}});
+                }
+                for (const ChildSlot& member : graph_.modules[at(list.module)].children) {
+                    ClassIndex& class_index = graph_.modules[at(member.module)].class_index;
+                    class_index = class_index == ClassIndex{} ? known->second : class_index;
+                }
+            }
+        }
+    }
+
     void add_notes() {
         graph_.notes.emplace_back(
-            "rebuilt from tensor names: module classes are unknown, so only policies by size, by name and by "
-            "repeated blocks mean what they mean in PyTorch");
+            "rebuilt from tensor names: module classes are unknown and called Module, ModuleList or, for the "
+            "members "
+            "of a list such as layers, layers_member; no class name of PyTorch can be asked for");
         graph_.notes.emplace_back(
             "rebuilt from tensor names: ties are unknown, so a head that shares its weight with the "
             "embedding is "
