@@ -5,10 +5,10 @@ namespace {
 
 constexpr std::int64_t question_answering_outputs = 2;  // start and end of the answer
 
-// The length of id2label counts, and two labels are the default that transformers does not write.
 std::int64_t label_count(const Config& config) {
     constexpr std::int64_t default_labels = 2;
-    if (const std::optional<Config> labels = config.nested("id2label")) {
+    const std::optional<Config> labels = config.nested("id2label");
+    if (labels && !config.has("num_labels")) {
         return static_cast<std::int64_t>(labels->value().size());
     }
     return config.size("num_labels", default_labels);

@@ -18,15 +18,26 @@ std::int64_t kv_heads_of(const Config& config, const DecoderDefaults& defaults, 
 
 std::int64_t head_dim_of(const Config& config, const DecoderDefaults& defaults, std::int64_t hidden,
                          std::int64_t heads) {
-    if (defaults.head_dim != 0) {
-        return whole(config, {defaults.head_dim_key}, defaults.head_dim);
+    const std::string_view key = defaults.head_dim_key;
+    if (is_null(config, key) && !defaults.head_dim_may_be_null) {
+        config.value().at(key).fail("an integer");
     }
-    const std::int64_t head_dim = config.optional_size(defaults.head_dim_key).value_or(hidden / heads);
+    if (defaults.head_dim != 0) {
+        return config.size(key, defaults.head_dim);
+    }
+    const std::int64_t head_dim = config.optional_size(key).value_or(hidden / heads);
     if (head_dim == 0) {
         config.refuse("num_attention_heads", std::to_string(heads) + " heads for a hidden_size of " +
                                                  std::to_string(hidden) + " leave nothing for each");
     }
     return head_dim;
+}
+
+HeadDim head_dim_attribute(const Config& config, const DecoderDefaults& defaults) {
+    if (config.has(defaults.head_dim_key) || defaults.head_dim_when_absent == HeadDim::given) {
+        return HeadDim::given;
+    }
+    return is_null(config, defaults.head_dim_key) ? HeadDim::null : defaults.head_dim_when_absent;
 }
 
 }  // namespace
@@ -53,8 +64,10 @@ DecoderSizes decoder_sizes(const Config& config, const DecoderDefaults& defaults
     s.head_dim = head_dim_of(config, defaults, s.hidden, s.heads);
     s.q_width = checked_mul(s.heads, s.head_dim, where);
     s.kv_width = checked_mul(s.kv_heads, s.head_dim, where);
-    s.rotary_width = rotary_width(config, rope_of(config), defaults.rope, s.head_dim,
-                                  defaults.has_head_dim || config.has(defaults.head_dim_key));
+    if (defaults.rope) {
+        s.rotary_width = rotary_width(config, rope_of(config), *defaults.rope, s.head_dim,
+                                      head_dim_attribute(config, defaults));
+    }
     s.act = config.text(defaults.act_key, defaults.act);
     s.tied = config.flag("tie_word_embeddings", defaults.tie_word_embeddings);
     check_layers(config, s.layers);

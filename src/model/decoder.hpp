@@ -36,12 +36,13 @@ struct DecoderDefaults {
     bool kv_heads_may_be_null = false;     ///< null then means as many as num_attention_heads
     std::int64_t head_dim = 0;             ///< 0: hidden_size / num_attention_heads
     std::string_view head_dim_key = "head_dim";
-    bool has_head_dim = false;  ///< the configuration class has it, whether or not the file has
+    bool head_dim_may_be_null = false;
+    HeadDim head_dim_when_absent = HeadDim::absent;  ///< what the configuration object has then
     std::optional<std::int64_t> pad_token_id = {};
     std::string_view act_key = "hidden_act";
     std::string_view act = "silu";
     bool tie_word_embeddings = false;
-    RopeRules rope = {};
+    std::optional<RopeRules> rope = RopeRules{};  ///< nothing: the family works out rotary_width itself
 };
 
 /// The sizes of one configuration.

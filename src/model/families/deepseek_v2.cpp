@@ -14,7 +14,7 @@ constexpr DecoderDefaults defaults{
     .num_attention_heads = 32,
     .head_dim = 64,
     .head_dim_key = "qk_rope_head_dim",
-    .has_head_dim = true,
+    .head_dim_when_absent = HeadDim::given,
 };
 
 Backbone describe(const Config& config) {

@@ -16,23 +16,28 @@ constexpr DecoderDefaults defaults{
     .num_attention_heads = 8,
     .num_key_value_heads = 4,
     .head_dim = 256,
-    .has_head_dim = true,
+    .head_dim_when_absent = HeadDim::given,
     .pad_token_id = 0,
     .act_key = "hidden_activation",
     .act = "gelu_pytorch_tanh",
     .tie_word_embeddings = true,
+    .rope = std::nullopt,
 };
+
+constexpr std::string_view full_attention = "full_attention";
+constexpr std::string_view sliding_attention = "sliding_attention";
+constexpr RopeRules rope_rules{.partial_key = ""};  // there is no key beside rope_parameters
 
 // Kinds of attention among the layers, in alphabetical order: each has frequencies of its own.
 std::set<std::string> kinds_of_attention(const Config& config, std::int64_t layers) {
     if (config.has("layer_types")) {
-        const std::vector<std::string> types = config.strings("layer_types");
+        const std::vector<std::string> types = layer_types(config, layers);
         return {types.begin(), types.end()};
     }
     const std::int64_t pattern = whole(config, {"sliding_window_pattern"}, 6);
     std::set<std::string> kinds;
     for (std::int64_t i = 0; i < layers; ++i) {
-        kinds.insert((i + 1) % pattern != 0 ? "sliding_attention" : "full_attention");
+        kinds.emplace((i + 1) % pattern != 0 ? sliding_attention : full_attention);
     }
     return kinds;
 }
@@ -42,21 +47,38 @@ struct KindOfAttention {
     std::int64_t rotary_width = 0;
 };
 
+// A rope_scaling of older files is meant for the layers that see everything: its keys replace theirs.
+Rope rope_of_kind(const Config& config, const std::string& kind) {
+    const std::optional<Config> scaling = config.nested("rope_scaling");
+    const std::optional<Config> parameters = config.nested("rope_parameters");
+    const std::optional<Config> own = parameters ? parameters->nested(kind) : std::nullopt;
+    std::vector<Config> objects;
+    if (scaling && kind == full_attention) {
+        objects.push_back(*scaling);
+    }
+    if (own) {
+        objects.push_back(*own);
+    }
+    Rope rope = rope_of_objects(std::move(objects));
+    if (!parameters && !rope.with("rope_type")) {
+        rope.type = "default";  // which stands there under the newer key, so the older one is not read
+    }
+    return rope;
+}
+
 std::vector<KindOfAttention> rotary_of_each(const Config& config, const DecoderSizes& s) {
     const std::optional<Config> parameters = config.nested("rope_parameters");
+    if (parameters && config.has("rope_scaling") && !parameters->has(full_attention)) {
+        config.refuse("rope_scaling",
+                      "there are rope_parameters, but none for " + json::quote(full_attention));
+    }
     std::vector<KindOfAttention> out;
     for (const std::string& kind : kinds_of_attention(config, s.layers)) {
-        if (kind != "full_attention" && kind != "sliding_attention" &&
-            !(parameters && parameters->has(kind))) {
+        if (kind != full_attention && kind != sliding_attention && !(parameters && parameters->has(kind))) {
             config.refuse("layer_types", "no rope_parameters for " + json::quote(kind));
         }
-        Rope rope = rope_of_parameters(parameters ? parameters->nested(kind) : std::nullopt);
-        // A rope_scaling of older files is meant for the layers that see everything.
-        if (const std::optional<Config> scaling = config.nested("rope_scaling");
-            scaling && kind == "full_attention") {
-            rope = rope_of_parameters(scaling);
-        }
-        out.push_back({kind, rotary_width(config, rope, {}, s.head_dim, true)});
+        out.push_back(
+            {kind, rotary_width(config, rope_of_kind(config, kind), rope_rules, s.head_dim, HeadDim::given)});
     }
     return out;
 }

@@ -13,6 +13,8 @@ constexpr DecoderDefaults defaults{
     .num_hidden_layers = 32,
     .num_attention_heads = 32,
     .num_key_value_heads = 8,
+    .head_dim_may_be_null = true,
+    .head_dim_when_absent = HeadDim::null,
 };
 
 Backbone describe(const Config& config) {

@@ -12,7 +12,7 @@ constexpr DecoderDefaults defaults{
     .num_hidden_layers = 24,
     .num_attention_heads = 32,
     .act = "gelu_new",
-    .rope = {.partial_by_default = true, .partial = 0.5},
+    .rope = RopeRules{.partial_by_default = true, .partial = 0.5},
 };
 
 Backbone describe(const Config& config) {
