@@ -104,12 +104,16 @@ std::vector<std::string> layer_types(const Config& config, std::int64_t layers) 
     return types;
 }
 
-void check_layers(const Config& config, std::int64_t layers) {
+void refuse_per_layer_settings(const Config& config) {
     if (config.has("per_layer_config")) {
         config.refuse("per_layer_config",
                       "settings that differ from layer to layer are not built in; "
                       "export the model as a module-tree JSON (docs/formats.md)");
     }
+}
+
+void check_layers(const Config& config, std::int64_t layers) {
+    refuse_per_layer_settings(config);
     layer_types(config, layers);
 }
 

@@ -3,6 +3,7 @@
 
 #include "base/file.hpp"
 #include "base/json.hpp"
+#include "model/config_fields.hpp"
 #include "model/family.hpp"
 #include "model/heads.hpp"
 #include "model/importer.hpp"
@@ -59,6 +60,7 @@ ModelGraph read_hf_config(std::string_view text, const std::string& shown, const
     const Config config(document.root());
     const FamilyInfo& family = family_of(config);
     const Architecture& architecture = architecture_of(config, family);
+    refuse_per_layer_settings(config);
     check_labels(config);
     GraphBuilder builder(shown, "transformers 5.24.0 " + std::string(architecture.name));
     builder.set_dtype(dtype_of(config, options));

@@ -194,7 +194,6 @@ constinit const FamilyInfo modernbert{
     .backbone = "ModernBertModel",
     .no_split_classes = no_split,
     .longest_sequence = longest_by_positions,
-    .ties_by_default = true,
 };
 
 }  // namespace fsdplan::builtin::family
