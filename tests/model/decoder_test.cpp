@@ -116,7 +116,7 @@ TEST(DecoderFamily, RefusesHeadsThatDoNotDivideTheWidth) {
 
 TEST(DecoderFamily, RefusesAPaddingTokenOutsideTheVocabulary) {
     EXPECT_EQ(refusal(R"("model_type": "phi3", "vocab_size": 100)"),
-              "config.json#: pad_token_id: the embedding has no row 32000 for padding: vocab_size is 100");
+              "config.json: pad_token_id: the embedding has no row 32000 for padding: vocab_size is 100");
 }
 
 TEST(DecoderFamily, RefusesLayerTypesOfAnotherLength) {
