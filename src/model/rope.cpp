@@ -39,6 +39,7 @@ const RopeType& checked_type(const Config& config, const Rope& rope) {
     const auto* const found = std::ranges::find(rope_types, rope.type, &RopeType::name);
     if (found == rope_types.end()) {
         std::vector<std::string> known;
+        known.reserve(rope_types.size());
         for (const RopeType& type : rope_types) {
             known.emplace_back(type.name);
         }

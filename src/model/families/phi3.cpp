@@ -38,7 +38,8 @@ Rope longrope_of(const Config& config) {
 // transformers counts the factors by the usual head size, whatever the file's head_dim is.
 void check_factors(const Config& config, const Rope& rope, const DecoderSizes& s) {
     const double part = partial_factor(config, rope, rope_rules);
-    const auto expected = static_cast<std::int64_t>(static_cast<double>(s.hidden / s.heads) * part) / 2;
+    const std::int64_t head_dim = s.hidden / s.heads;
+    const std::int64_t expected = static_cast<std::int64_t>(static_cast<double>(head_dim) * part) / 2;
     for (const std::string_view key : {"short_factor", "long_factor"}) {
         const std::optional<Config> at = rope.with(key);
         if (at && at->value().at(key).size() != static_cast<std::size_t>(expected)) {
