@@ -32,10 +32,10 @@ void ModelOptions::declare(Arguments& arguments) {
 }
 
 ModelGraph ModelOptions::load() const {
-    const std::optional<DType> stored = dtype.empty() ? std::nullopt : std::optional(parse_dtype(dtype));
+    const std::optional<DType> stored = dtype ? std::optional(parse_dtype(*dtype)) : std::nullopt;
     ModelGraph graph = import_model(model, {.dtype = stored});
-    if (!lora.empty()) {
-        graph = with_lora(graph, parse_lora(lora));
+    if (lora) {
+        graph = with_lora(graph, parse_lora(*lora));
     }
     return freeze.empty() ? graph : with_frozen(graph, freeze);
 }

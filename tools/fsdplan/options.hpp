@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -12,8 +13,8 @@ class Arguments;
 /// The model that a command is about, and what the user changes in it before anything else looks at it.
 struct ModelOptions {
     std::string model;
-    std::string dtype;
-    std::string lora;
+    std::optional<std::string> dtype;
+    std::optional<std::string> lora;
     std::vector<std::string> freeze;
 
     void declare(Arguments& arguments);
