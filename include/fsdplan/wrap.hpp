@@ -29,7 +29,6 @@ enum class WrapRule : std::uint8_t {
     unknown_unit_argument,          ///< a CustomPolicy dict has a key that FSDP does not know
     already_wrapped,                ///< a policy is given for a model that has units already
     ignored_both,                   ///< ignored_modules and ignored_states together
-    ignored_kinds,                  ///< ignored_states mixes modules and parameters
     fully_shard_twice,              ///< fully_shard on a module that has been given to it before
     fully_shard_container,          ///< fully_shard on a container without a forward
     already_sharded,                ///< a group meets a parameter of an earlier group
@@ -64,6 +63,10 @@ struct Diagnostic {
     std::string message;               ///< one sentence that says what and what to change
 };
 
+/// Arguments of one unit that differ from the root's: (name, value as JSON), e.g.
+/// ("sharding_strategy", "\"NO_SHARD\"").
+using UnitArguments = std::vector<std::pair<std::string, std::string>>;
+
 /// One FSDP instance (FSDP1) or one fully_shard call (FSDP2).
 struct Unit {
     ModuleIndex module{};
@@ -89,6 +92,9 @@ struct WrapPlan {
     std::vector<std::int32_t>
         construction_order;  ///< indices into `units`, in the order they are constructed
     std::vector<Diagnostic> diagnostics;
+    /// False when PyTorch stops in the middle and what it would have decided next cannot be said; `units` then
+    /// holds those it had constructed.
+    bool complete = true;
     /// The error with which PyTorch would stop at construction, if any.
     const Diagnostic* construction_error() const;
 };
@@ -129,32 +135,34 @@ public:
 struct PolicySpec {
     enum class Kind : std::uint8_t { none, recursive, module_classes, custom, calls, manual };
 
-    /// One ordered rule of a CustomPolicy: first match wins.
+    /// One ordered rule of a CustomPolicy: first match wins, no match means no.
     struct Rule {
+        enum class Answer : std::uint8_t { no, yes, arguments, invalid };
         std::string selector;  ///< a class name (isinstance), or "fqn:" and a module path
-        std::string value;     ///< JSON: true, false, or an object of unit arguments
+        Answer answer = Answer::yes;
+        UnitArguments arguments;  ///< laid over the root's; an empty dict means no
     };
     /// One fully_shard call, or one manual FSDP(...) around a module.
     struct Call {
-        std::vector<std::string> modules;  ///< paths; several for the list form
+        std::vector<std::string> modules{};  ///< paths; several for the list form
         bool list = false;                 ///< written as a list
-        std::vector<std::string> ignored_parameters;
+        std::vector<std::string> ignored_parameters{};
     };
     /// A member of the recursive path, by registry name.
     struct Member {
-        std::string name;                      ///< "size", "transformer", "names", "always", …
-        std::optional<double> min_num_params;  ///< torch's default of 1e8 when absent
-        std::optional<std::vector<std::string>> force_leaf;  ///< torch's default when absent
-        std::optional<std::vector<std::string>> exclude;     ///< torch's default when absent
-        std::vector<std::string> classes;                    ///< transformer
-        std::vector<std::string> modules;                    ///< names: paths or globs
+        std::string name{};                      ///< "size", "transformer", "names", "always", …
+        std::optional<double> min_num_params{};  ///< torch's default of 1e8 when absent
+        std::optional<std::vector<std::string>> force_leaf{};  ///< torch's default when absent
+        std::optional<std::vector<std::string>> exclude{};     ///< torch's default when absent
+        std::vector<std::string> classes{};                    ///< transformer
+        std::vector<std::string> modules{};                    ///< names: paths or globs
     };
 
     Kind kind = Kind::none;
     std::vector<Member> members;       ///< recursive: or-ed when there are several
     std::vector<std::string> classes;  ///< module_classes (ModuleWrapPolicy)
     std::vector<Rule> rules;           ///< custom
-    std::vector<Call> calls;           ///< calls (fully_shard) or manual (FSDP), in order
+    std::vector<Call> calls;           ///< calls (fully_shard) or manual (FSDP), in order; `manual` adds the root
 };
 
 /// What a member's factory gets.
@@ -172,7 +180,9 @@ struct PolicyInfo {
     PolicySpec::Member (*parse)(std::string_view text);
     std::unique_ptr<RecursivePolicy> (*make)(const PolicyArguments& arguments);
 };
+namespace builtin {
 std::span<const PolicyInfo* const> policies();
+}  // namespace builtin
 
 /// torch's defaults of size_based_auto_wrap_policy and of MixedPrecision.
 constexpr std::int64_t default_min_num_params = 100'000'000;
@@ -188,19 +198,64 @@ WrapPlan wrap(const ModuleTree& tree, const PolicySpec& spec, const WrapOptions&
 /// Throws Error(input) at --policy, for a class that matches nothing with the nearest names and their counts.
 PolicySpec parse_policy(std::span<const std::string> texts, const ModuleTree& tree);
 
-/// All thresholds between which size_based_auto_wrap_policy gives one result.
+/// The same boundaries as fully_shard calls, children before parents and the root last: what somebody writes
+/// who moves a policy to FSDP2.
+PolicySpec as_fully_shard_calls(const ModuleTree& tree, const PolicySpec& spec, const WrapOptions& options);
+
+/// A range of thresholds with one result.
 struct ThresholdInterval {
     std::int64_t low = 0;
     std::optional<std::int64_t> high;  ///< absent: no upper end
-    WrapPlan plan;                     ///< the result at any threshold of the interval
+    WrapPlan plan;                     ///< the result at any threshold of the range
 };
 
 /// Every distinct result of `min_num_params` from 0 up, from the largest thresholds to the smallest;
-/// neighbouring intervals differ in their set of units. Exact: nothing is sampled.
+/// neighbouring intervals differ in their units. Exact: nothing is sampled.
 ///
-/// `spec` must be recursive; the members named "size" get the threshold, others stay as they are.
+/// `spec` must be recursive; its members named "size" get the threshold, others stay as they are.
+/// Source: every comparison of the recursive path is a number against the threshold, and the numbers depend on
+/// earlier comparisons only, so that the largest number that fell short is where the result changes next.
 std::vector<ThresholdInterval> thresholds(const ModuleTree& tree, const PolicySpec& spec,
                                           const WrapOptions& options);
+
+/// The boundaries only of size_based_auto_wrap_policy, as fast as it goes: equal subtrees are decided once.
+/// Prepared once a model; an evaluation then touches each distinct subtree once and each unit once.
+/// For models without shared modules; tied parameters count as with use_orig_params=False. `tree` must outlive it.
+class SizeBoundaries {
+public:
+    explicit SizeBoundaries(const ModuleTree& tree);
+
+    /// Wrapped modules in pre-order, the root left out, at torch's other defaults.
+    void evaluate(std::int64_t min_num_params, std::vector<ModuleIndex>& wrapped) const;
+
+    struct Interval {
+        std::int64_t low = 0;
+        std::optional<std::int64_t> high;
+        std::vector<ModuleIndex> wrapped;  ///< as from evaluate()
+    };
+    /// All distinct results, from the largest thresholds to the smallest.
+    std::vector<Interval> all() const;
+
+private:
+    struct Shape {  // a distinct subtree
+        std::int64_t numel = 0;
+        std::int32_t part_begin = 0;
+        std::int32_t part_end = 0;
+        bool force_leaf = false;
+        bool exclude = false;
+    };
+    struct Part {  // a run of equal children
+        std::int32_t shape = 0;
+        std::int32_t count = 0;
+    };
+    struct Decisions;
+    void decide(std::int64_t min_num_params, Decisions& out) const;
+    void list(const Decisions& decisions, std::vector<ModuleIndex>& wrapped) const;
+
+    const ModuleTree& tree_;
+    std::vector<Shape> shapes_;  // children before parents
+    std::vector<Part> parts_;
+};
 
 /// Names of modules that appear in `names` but match no class of the tree, with near names and counts,
 /// as faults at `where`; empty when all match.

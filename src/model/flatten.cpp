@@ -3,12 +3,14 @@
 #include <tuple>
 #include <utility>
 
-#include "fsdplan/model.hpp"
+#include "model/count.hpp"
 
 namespace fsdplan {
 namespace {
 
 constexpr std::int32_t none = -1;
+// torch walks modules by recursion, and Python allows a thousand calls; ours may recurse as well, then.
+constexpr std::size_t deepest_model = 1000;
 
 // First visits in pre-order: which row each module of the graph becomes, and the row structure.
 class Rows {
@@ -40,6 +42,11 @@ public:
             if (on_path_[at(child)] != 0) {
                 throw Error(ErrorKind::input, graph_.name,
                             "the module \"" + slots[top.next_slot - 1].name + "\" contains itself (a cycle)");
+            }
+            if (path.size() == deepest_model) {
+                throw Error(ErrorKind::input, graph_.name,
+                            "modules are nested deeper than " + std::to_string(deepest_model) +
+                                " levels, which no PyTorch model can be");
             }
             if (row_of_[at(child)] != none) {
                 tree_.has_shared_modules = true;
@@ -92,59 +99,6 @@ void fill_slots(const ModelGraph& graph, const std::vector<std::int32_t>& row_of
         }
         tree.child_begin.push_back(static_cast<std::int32_t>(tree.child.size()));
         tree.parameter_begin.push_back(static_cast<std::int32_t>(tree.parameter.size()));
-    }
-}
-
-// Nothing shared: a tied tensor counts once per subtree. Add it at each owner, take it off at the common
-// ancestor of neighbouring owners in pre-order, and the subtree sums come out right.
-void count_tree(ModuleTree& tree) {
-    std::vector<std::int32_t> last_owner(tree.tensors.size(), none);
-    for (std::size_t m = 0; m < tree.size(); ++m) {
-        for (const TensorIndex t : tree.parameters(ModuleIndex{static_cast<std::int32_t>(m)})) {
-            const std::int64_t n = tree.tensors[at(t)].numel;
-            std::int32_t ancestor = last_owner[at(t)];
-            if (ancestor == static_cast<std::int32_t>(m)) {
-                continue;  // an alias inside one module
-            }
-            tree.numel[m] += n;
-            if (ancestor != none) {
-                while (tree.subtree_end[static_cast<std::size_t>(ancestor)] <= static_cast<std::int32_t>(m)) {
-                    ancestor = tree.parent[static_cast<std::size_t>(ancestor)];
-                }
-                tree.numel[static_cast<std::size_t>(ancestor)] -= n;
-            }
-            last_owner[at(t)] = static_cast<std::int32_t>(m);
-        }
-    }
-    for (std::size_t m = tree.size(); m-- > 1;) {
-        tree.numel[static_cast<std::size_t>(tree.parent[m])] += tree.numel[m];
-    }
-}
-
-// Shared modules: walk each subtree, every module and every tensor once.
-void count_graph(ModuleTree& tree) {
-    std::vector<std::int32_t> module_seen(tree.size(), none);
-    std::vector<std::int32_t> tensor_seen(tree.tensors.size(), none);
-    std::vector<ModuleIndex> stack;
-    for (std::int32_t m = 0; m < static_cast<std::int32_t>(tree.size()); ++m) {
-        std::int64_t total = 0;
-        stack.assign(1, ModuleIndex{m});
-        module_seen[static_cast<std::size_t>(m)] = m;
-        while (!stack.empty()) {
-            const ModuleIndex top = stack.back();
-            stack.pop_back();
-            for (const TensorIndex t : tree.parameters(top)) {
-                if (std::exchange(tensor_seen[at(t)], m) != m) {
-                    total += tree.tensors[at(t)].numel;
-                }
-            }
-            for (const ModuleIndex c : tree.children(top)) {
-                if (std::exchange(module_seen[at(c)], m) != m) {
-                    stack.push_back(c);
-                }
-            }
-        }
-        tree.numel[static_cast<std::size_t>(m)] = total;
     }
 }
 
@@ -204,12 +158,7 @@ ModuleTree flatten(const ModelGraph& graph) {
     for (const Tensor& tensor : tree.tensors) {
         total = checked_add(total, tensor.numel, graph.name);
     }
-    tree.numel.assign(tree.size(), 0);
-    if (tree.has_shared_modules) {
-        count_graph(tree);
-    } else {
-        count_tree(tree);
-    }
+    tree.numel = subtree_numel(tree);
     number_shapes(tree);
     return tree;
 }

@@ -1,0 +1,58 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "fsdplan/base.hpp"
+
+// Replays recordings of the real PyTorch and counts what differs.
+namespace fsdplan {
+
+struct Difference {
+    std::string case_name;  ///< file and number of the case
+    std::string where;      ///< what of it, e.g. "unit 3 parameters"
+    std::string expected;   ///< as recorded
+    std::string got;        ///< as computed here
+};
+
+/// A case that was not replayed, and why. There is always a reason.
+struct Skip {
+    std::string case_name;
+    std::string reason;
+};
+
+struct Verification {
+    std::int64_t cases = 0;
+    std::int64_t match = 0;
+    std::int64_t differ = 0;
+    std::int64_t skipped = 0;
+    /// What a recording holds beside its cases, e.g. whole tables of thresholds.
+    std::int64_t tables = 0;
+    std::int64_t tables_match = 0;
+    std::vector<Difference> differences;  ///< all of every differing case
+    std::vector<Skip> skips;
+
+    bool all_match() const { return differ == 0 && tables == tables_match; }
+};
+
+/// One layout of recordings. An entry is one file in src/verify/builtin.
+struct RecordingInfo {
+    std::string_view name;
+    std::string_view help;
+    /// Whether a file of this name heads a recording of this layout.
+    bool (*recognises)(std::string_view file_name);
+    /// Replays one file; throws Error(input) when it cannot be read.
+    void (*replay)(const std::string& path, Verification& out);
+};
+
+namespace builtin {
+std::span<const RecordingInfo* const> recordings();
+}  // namespace builtin
+
+/// Replays all recordings in folders (not below them) or files, in the order of their names.
+/// Throws Error(input) for a folder without a recording.
+Verification verify(std::span<const std::string> paths);
+
+}  // namespace fsdplan

@@ -1,0 +1,432 @@
+#include <algorithm>
+#include <array>
+#include <filesystem>
+#include <map>
+
+#include "base/file.hpp"
+#include "base/json.hpp"
+#include "fsdplan/model.hpp"
+#include "fsdplan/verify.hpp"
+#include "fsdplan/wrap.hpp"
+#include "verify/digest.hpp"
+#include "wrap/policy_json.hpp"
+
+// Wrap boundaries recorded from PyTorch: <model>.units.json[.gz] beside <model>.tree.json[.gz] (docs/formats.md).
+namespace fsdplan {
+namespace {
+
+constexpr std::array<std::string_view, 2> endings{".units.json", ".units.json.gz"};
+
+/// The recorder's words for an error, by rule.
+std::string_view recorded_reason(WrapRule rule) {
+    switch (rule) {
+        case WrapRule::shared_module_wrapped_inside:
+            return "a shared module was reached a second time after something inside it had been wrapped";
+        case WrapRule::mixed_requires_grad_in_target:
+            return "frozen and trainable parameters in one unit while use_orig_params is off (checked before "
+                   "wrapping)";
+        case WrapRule::mixed_requires_grad:
+            return "frozen and trainable parameters in one flat parameter while use_orig_params is off";
+        case WrapRule::mixed_dtype: return "parameters of different dtypes in one flat parameter";
+        case WrapRule::integer_parameter: return "the first parameter of a unit is not floating point";
+        case WrapRule::scalar_parameter: return "a unit manages a zero-dimensional parameter";
+        case WrapRule::empty_flat_parameter:
+            return "every parameter of a unit has zero elements, so its flat parameter would be empty";
+        case WrapRule::uninitialized_parameter: return "a lazy module's parameter has no shape yet";
+        case WrapRule::custom_policy_value:
+            return "the lambda of a CustomPolicy returned neither a bool nor a dict";
+        case WrapRule::already_wrapped: return "a module below the root already carries FSDP state";
+        case WrapRule::ignored_both: return "ignored_modules and ignored_states were both given";
+        case WrapRule::fully_shard_twice: return "fully_shard was applied twice to one module";
+        case WrapRule::fully_shard_container: return "fully_shard was called on a container without a forward";
+        case WrapRule::already_sharded:
+            return "a parameter of this group is already a sharded DTensor of an earlier group (the mesh has no "
+                   "dimension names)";
+        case WrapRule::tied_across_groups: return "one original parameter ended up in two groups";
+        case WrapRule::several_roots: return "the outermost fully_shard call covers several modules";
+        default: return "";
+    }
+}
+
+std::string shown_error(std::string_view type, std::string_view reason) {
+    return std::string(type) + ": " + std::string(reason);
+}
+
+std::string joined(const std::vector<std::string>& parts) {
+    std::string out;
+    for (const std::string& part : parts) {
+        out += (out.empty() ? "" : " ") + part;
+    }
+    return out.empty() ? "(none)" : out;
+}
+
+PolicySpec::Member recursive_member(std::string_view policy, const json::Value& arguments, const json::Value& where) {
+    const auto names = [&](std::string_view key) {
+        const auto found = arguments.find(key);
+        return found ? std::optional(found->strings()) : std::nullopt;
+    };
+    PolicySpec::Member member;
+    if (policy == "size_based") {
+        member.name = "size";
+        if (const auto least = arguments.find("min_num_params")) {
+            member.min_num_params = least->number();
+        }
+        member.force_leaf = names("force_leaf_modules");
+        member.exclude = names("exclude_wrap_modules");
+    } else if (policy == "transformer" || policy == "module_wrap") {
+        // A ModuleWrapPolicy that is a member of _or_policy is called like a transformer policy.
+        member.name = "transformer";
+        member.classes = names(policy == "transformer" ? "transformer_layer_cls" : "module_classes").value();
+    } else if (policy == "lambda") {
+        member.name = "names";
+        member.modules = names("modules").value();
+    } else if (policy == "always") {
+        member.name = "always";
+    } else {
+        where.fail("a policy that this fsdplan knows");
+    }
+    return member;
+}
+
+PolicySpec read_policy(const json::Value& row) {
+    const json::Value policy = row.at("policy");
+    const json::Value arguments = row.at("arguments");
+    PolicySpec spec;
+    if (policy.string() == "module_wrap") {
+        spec.kind = PolicySpec::Kind::module_classes;
+        spec.classes = arguments.at("module_classes").strings();
+    } else if (policy.string() == "custom") {
+        spec.kind = PolicySpec::Kind::custom;
+        spec.rules = read_rules(arguments.at("rules"));
+    } else if (policy.string() == "fully_shard") {
+        spec.kind = PolicySpec::Kind::calls;
+        const auto ignored = arguments.find("ignored_params");
+        spec.calls = read_calls(arguments.at("calls"), ignored ? ignored->strings() : std::vector<std::string>{});
+    } else if (policy.string() == "none") {
+        spec.kind = PolicySpec::Kind::none;
+    } else {
+        spec.kind = PolicySpec::Kind::recursive;
+        if (policy.string() == "or") {
+            for (const json::Value part : arguments.at("policies").elements()) {
+                const json::Value name = part.at("policy");
+                spec.members.push_back(recursive_member(name.string(), part.at("arguments"), name));
+            }
+        } else {
+            spec.members.push_back(recursive_member(policy.string(), arguments, policy));
+        }
+    }
+    return spec;
+}
+
+WrapOptions read_options(const json::Value& file, const json::Value& row) {
+    const auto fsdp = row.find("fsdp");
+    const auto setting = [&](std::string_view key) { return fsdp ? fsdp->find(key) : std::nullopt; };
+    WrapOptions options;
+    options.world_size = static_cast<int>(setting("world_size").value_or(file.at("world_size")).integer(1, 1 << 24));
+    options.rank = static_cast<int>(setting("rank").value_or(file.at("rank")).integer(0, options.world_size - 1));
+    if (const auto use_orig_params = setting("use_orig_params")) {
+        options.use_orig_params = use_orig_params->boolean();
+    }
+    if (const auto modules = setting("ignored_modules")) {
+        options.ignored_modules = modules->strings();
+    }
+    if (const auto states = setting("ignored_states")) {
+        options.ignored_parameters = states->strings();
+    }
+    if (const auto mixed = setting("mixed_precision")) {
+        options.mixed_precision = true;
+        if (const auto dtype = mixed->find("param_dtype"); dtype && !dtype->is_null()) {
+            options.param_dtype = dtype_from_name(dtype->string());
+        }
+        if (const auto classes = mixed->find("module_classes_to_ignore")) {
+            options.keep_full_precision = classes->strings();
+        }
+    }
+    return options;
+}
+
+/// Collects what differs in one case.
+class CaseReport {
+public:
+    explicit CaseReport(std::string name) : name_(std::move(name)) {}
+
+    void compare(const std::string& where, const std::string& expected, const std::string& got) {
+        if (expected != got) {
+            differences_.push_back({.case_name = name_, .where = where, .expected = expected, .got = got});
+        }
+    }
+
+    void close(Verification& out) {
+        ++out.cases;
+        ++(differences_.empty() ? out.match : out.differ);
+        std::ranges::move(differences_, std::back_inserter(out.differences));
+    }
+
+private:
+    std::string name_;
+    std::vector<Difference> differences_;
+};
+
+/// A unit's arguments as the recorder notes them: what differs from the root's.
+std::map<std::string, std::string> noted_arguments(const Unit& unit, const WrapOptions& options, bool constructed) {
+    std::map<std::string, std::string> out;
+    for (const auto& [name, value] : unit.arguments) {
+        const bool noted = name == "sharding_strategy" ? value != "\"FULL_SHARD\""
+                           : name == "mixed_precision" ? options.mixed_precision && value == "null"
+                                                       : !constructed && value != "null";
+        if (noted) {
+            out[name] = value;
+        }
+    }
+    return out;
+}
+
+std::string shown_arguments(const std::map<std::string, std::string>& arguments) {
+    std::string out;
+    for (const auto& [name, value] : arguments) {
+        out += name + "=" + value + " ";
+    }
+    return out;
+}
+
+std::map<std::string, std::string> recorded_arguments(const json::Value& row) {
+    std::map<std::string, std::string> out;
+    if (const auto arguments = row.find("kwargs")) {
+        for (const json::Value value : arguments->members()) {
+            out[std::string(value.key())] = value.shown();
+        }
+    }
+    return out;
+}
+
+class WrapRecording {
+public:
+    WrapRecording(const json::Value& file, const ModuleTree& tree, std::string name)
+        : file_(file), tree_(tree), name_(std::move(name)) {
+        for (const json::Value row : file.at("units").elements()) {
+            unit_rows_.push_back(row);
+        }
+        const std::vector<std::string> hazards = file.at("hazards").strings();
+        shared_modules_ = std::ranges::find(hazards, "shared-module") != hazards.end();
+    }
+
+    void replay(Verification& out) const {
+        std::size_t number = 0;
+        for (const json::Value row : file_.at("cases").elements()) {
+            CaseReport report(name_ + " case " + std::to_string(number++) + " (" + std::string(row.at("policy").string()) +
+                              ")");
+            try {
+                replay_case(row, report);
+            } catch (const Error& error) {
+                report.compare("replay", "an answer", error.what());
+            }
+            report.close(out);
+        }
+        replay_thresholds(out);
+    }
+
+private:
+    void replay_case(const json::Value& row, CaseReport& report) const {
+        const WrapOptions options = read_options(file_, row);
+        const WrapPlan plan = wrap(tree_, read_policy(row), options);
+        compare_error(row, "error", plan.construction_error(), report);
+        if (const auto expected = row.find("expected")) {
+            compare_units(*expected, row, plan, options, report);
+        }
+        if (const auto flat = row.find("flat")) {
+            compare_flat(*flat, plan, report);
+        }
+        if (row.at("policy").string() == "fully_shard") {
+            compare_error(row, "first_forward_error", recorded_forward_error(plan), report);
+        }
+    }
+
+    // The recorder's tensors have no storage, and the first forward stops at that before it compares dtypes.
+    static const Diagnostic* recorded_forward_error(const WrapPlan& plan) {
+        const auto found = std::ranges::find_if(plan.diagnostics, [](const Diagnostic& d) {
+            return d.severity == Severity::forward_error &&
+                   (d.rule == WrapRule::tied_across_groups || d.rule == WrapRule::several_roots);
+        });
+        return found == plan.diagnostics.end() ? nullptr : &*found;
+    }
+
+    static void compare_error(const json::Value& row, const char* key, const Diagnostic* got, CaseReport& report) {
+        const auto recorded = row.find(key);
+        const std::string got_text = got == nullptr ? "none" : shown_error(got->error_type, recorded_reason(got->rule));
+        if (!recorded) {
+            report.compare(key, "none", got_text);
+            return;
+        }
+        report.compare(key, shown_error(recorded->at("type").string(), recorded->at("reason").string()), got_text);
+    }
+
+    void compare_units(const json::Value& expected, const json::Value& row, const WrapPlan& plan,
+                       const WrapOptions& options, CaseReport& report) const {
+        report.compare("number of units", std::to_string(expected.size()), std::to_string(plan.units.size()));
+        const bool constructed = row.at("source").string() == "constructor";
+        std::size_t i = 0;
+        for (const json::Value index : expected.elements()) {
+            if (i == plan.units.size()) {
+                break;
+            }
+            const auto at_row = static_cast<std::size_t>(
+                index.integer(0, static_cast<std::int64_t>(unit_rows_.size()) - 1));
+            compare_unit(unit_rows_[at_row], plan.units[i], noted_arguments(plan.units[i], options, constructed),
+                         "unit " + std::to_string(i), report);
+            ++i;
+        }
+    }
+
+    void compare_unit(const json::Value& row, const Unit& unit, const std::map<std::string, std::string>& arguments,
+                      const std::string& where, CaseReport& report) const {
+        report.compare(where + " module", std::string(row.at("module").string()), unit.path);
+        report.compare(where + " class", std::string(row.at("class").string()), tree_.class_info(unit.module).name);
+        report.compare(where + " numel", row.at("numel").shown(), std::to_string(unit.numel));
+        if (const auto count = row.find("parameter_count")) {
+            report.compare(where + " parameter count", count->shown(), std::to_string(unit.parameter_paths.size()));
+            report.compare(where + " parameter digest", std::string(row.at("sha256").string()),
+                           sha256_of_lines(unit.parameter_paths));
+        } else {
+            report.compare(where + " parameters", joined(row.at("parameters").strings()), joined(unit.parameter_paths));
+        }
+        report.compare(where + " arguments", shown_arguments(recorded_arguments(row)), shown_arguments(arguments));
+        std::vector<std::string> modules;
+        for (const ModuleIndex m : unit.modules) {
+            modules.push_back(tree_.path(m));
+        }
+        const auto recorded_modules = row.find("modules");
+        report.compare(where + " modules",
+                       recorded_modules ? joined(recorded_modules->strings()) : std::string(row.at("module").string()),
+                       recorded_modules ? joined(modules) : unit.path);
+    }
+
+    static void compare_flat(const json::Value& flat, const WrapPlan& plan, CaseReport& report) {
+        std::size_t i = 0;
+        for (const json::Value sizes : flat.elements()) {
+            if (i == plan.units.size()) {
+                break;
+            }
+            const Unit& unit = plan.units[i];
+            std::string want = "none";
+            if (!sizes.is_null()) {
+                want.clear();
+                for (const json::Value size : sizes.elements()) {
+                    want += size.shown() + " ";
+                }
+            }
+            report.compare("unit " + std::to_string(i) + " flat size and piece", want,
+                           unit.parameters.empty() ? "none"
+                                                   : std::to_string(unit.flat_numel) + " " +
+                                                         std::to_string(unit.shard_numel) + " ");
+            ++i;
+        }
+    }
+
+    // Every distinct result of the default size policy. Where modules are shared the digest is over all units in
+    // the order of fsdp_modules(), else over the wrapped modules in the order of construction.
+    void replay_thresholds(Verification& out) const {
+        const json::Value table = file_.at("size_based_intervals");
+        if (table.size() == 0) {
+            return;
+        }
+        ++out.tables;
+        PolicySpec spec;
+        spec.kind = PolicySpec::Kind::recursive;
+        spec.members.push_back({.name = "size"});
+        WrapOptions options;
+        options.world_size = static_cast<int>(file_.at("world_size").integer(1, 1 << 24));
+        options.rank = static_cast<int>(file_.at("rank").integer(0));
+        const std::vector<ThresholdInterval> intervals = thresholds(tree_, spec, options);
+        CaseReport report(name_ + " size_based_intervals");
+        report.compare("number of intervals", std::to_string(table.size()), std::to_string(intervals.size()));
+        std::size_t i = 0;
+        for (const json::Value row : table.elements()) {
+            if (i < intervals.size()) {
+                compare_interval(row, intervals[i], "interval " + std::to_string(i), report);
+            }
+            ++i;
+        }
+        Verification counted;
+        report.close(counted);
+        out.tables_match += counted.match;
+        std::ranges::move(counted.differences, std::back_inserter(out.differences));
+    }
+
+    void compare_interval(const json::Value& row, const ThresholdInterval& got, const std::string& where,
+                          CaseReport& report) const {
+        report.compare(where + " lo", row.at("lo").shown(), std::to_string(got.low));
+        report.compare(where + " hi", row.at("hi").shown(), got.high ? std::to_string(*got.high) : "null");
+        const WrapPlan& plan = got.plan;
+        // An error that only constructing the decided units raises is not part of the table.
+        const Diagnostic* error = shared_modules_ ? plan.construction_error() : nullptr;
+        compare_error(row, "error", error, report);
+        if (const auto units = row.find("units")) {
+            report.compare(where + " units", units->shown(), std::to_string(plan.units.size() - 1));
+            report.compare(where + " digest", std::string(row.at("sha256").string()), sha256_of_lines(unit_names(plan)));
+        }
+    }
+
+    std::vector<std::string> unit_names(const WrapPlan& plan) const {
+        std::vector<std::string> names;
+        if (shared_modules_) {
+            for (const Unit& unit : plan.units) {
+                names.push_back(unit.path);
+            }
+            return names;
+        }
+        for (const std::int32_t unit : plan.construction_order) {
+            names.push_back(plan.units[static_cast<std::size_t>(unit)].path);
+        }
+        names.pop_back();  // the root
+        return names;
+    }
+
+    json::Value file_;
+    const ModuleTree& tree_;
+    std::string name_;
+    std::vector<json::Value> unit_rows_;
+    bool shared_modules_ = false;  // by the recorder's reckoning: under several parents
+};
+
+/// <model>.tree.json or .tree.json.gz beside the units.
+std::string tree_beside(const std::string& path) {
+    for (const std::string_view ending : endings) {
+        if (!path.ends_with(ending)) {
+            continue;
+        }
+        const std::string stem = path.substr(0, path.size() - ending.size());
+        for (const char* tree : {".tree.json", ".tree.json.gz"}) {
+            if (std::filesystem::exists(stem + tree)) {
+                return stem + tree;
+            }
+        }
+    }
+    throw Error(ErrorKind::input, path, "its module tree (the same name with .tree.json or .tree.json.gz) is missing");
+}
+
+}  // namespace
+
+namespace builtin::recording {
+
+extern const RecordingInfo wrap_cases;
+constinit const RecordingInfo wrap_cases{
+    .name = "wrap",
+    .help = "wrap boundaries (MODEL.units.json[.gz] with MODEL.tree.json[.gz])",
+    .recognises =
+        [](std::string_view file) {
+            return std::ranges::any_of(endings, [&](std::string_view ending) { return file.ends_with(ending); });
+        },
+    .replay =
+        [](const std::string& path, Verification& out) {
+            const ModuleTree tree = flatten(import_model(tree_beside(path)));
+            const json::Document document(read_text(path), path);
+            const json::Value format = document.root().at("format");
+            if (format.string() != "fsdplan.wrap-cases" || document.root().at("version").integer() != 1) {
+                format.fail("\"fsdplan.wrap-cases\" of version 1");
+            }
+            WrapRecording(document.root(), tree, std::filesystem::path(path).filename().string()).replay(out);
+        },
+};
+
+}  // namespace builtin::recording
+}  // namespace fsdplan
