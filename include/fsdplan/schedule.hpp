@@ -210,6 +210,9 @@ struct StepLayout {
     std::int64_t shard_bytes = 0;           ///< sums over the units
     std::int64_t gradient_shard_bytes = 0;
     std::int64_t reduce_bucket_bytes = 0;   ///< kept for reductions through all steps (DDP)
+    /// Gathered parameters that are freed but cannot be handed out again until the device has caught up with the
+    /// host, at most (FSDP1).
+    std::int64_t run_ahead_bytes = 0;
     /// What the optimizer keeps states for, on the rank that owns most: elements, their bytes as stored, and
     /// the largest single parameter's bytes.
     std::int64_t owned_numel = 0;

@@ -28,6 +28,18 @@ const Architecture& architecture_of(const Config& config, const FamilyInfo& fami
     return *found;
 }
 
+/// Families name it differently; multimodal models keep it with their text model.
+std::optional<std::int64_t> experts_per_token(const json::Value& config) {
+    for (const char* key : {"num_experts_per_tok", "num_experts_per_token", "moe_top_k", "moe_topk", "top_k_experts"}) {
+        const std::optional<json::Value> count = config.find(key);
+        if (count && count->is_integer() && count->integer() > 0) {
+            return count->integer();
+        }
+    }
+    const std::optional<json::Value> text = config.find("text_config");
+    return text && text->is_object() ? experts_per_token(*text) : std::nullopt;
+}
+
 }  // namespace
 
 ModelGraph read_hf_config(std::string_view text, const std::string& shown, const ImportOptions& options) {
@@ -40,6 +52,7 @@ ModelGraph read_hf_config(std::string_view text, const std::string& shown, const
     builder.set_dtype(options.dtype.value_or(config.dtype().value_or(DType::float32)));
     builder.graph().no_split_classes.assign(family.no_split_classes.begin(), family.no_split_classes.end());
     builder.graph().longest_sequence = family.longest_sequence(config);
+    builder.graph().experts_per_token = experts_per_token(config.value());
     architecture.build(config, Place(builder));
     ModelGraph graph = builder.finish();
     if (!config.defaults_used().empty()) {

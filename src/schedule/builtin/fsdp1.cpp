@@ -40,6 +40,11 @@ Strategy strategy_of(const Unit& unit, const TrainingJob& job) {
     return given && given->size() > 2 ? parse_strategy(given->substr(1, given->size() - 2)) : job.strategy;
 }
 
+/// With use_orig_params every original starts at a multiple of 16 bytes of the compute dtype.
+std::int64_t alignment(std::int64_t compute_bytes) {
+    return std::max<std::int64_t>(1, 16 / compute_bytes);
+}
+
 /// Elements of each rank's piece that belong to trainable original parameters, summed over the units.
 class OwnedByRank {
 public:
@@ -85,6 +90,19 @@ struct Fsdp1 {
 
     const Unit& unit_of(const UnitLayout& row) const { return plan.units[static_cast<std::size_t>(row.unit)]; }
 
+    /// As in Unit::flat_numel, but for this job's mesh: the same units are compared under other strategies.
+    std::int64_t flat_numel(const Unit& unit, std::int64_t compute_bytes) const {
+        if (!job.use_orig_params) {
+            return unit.numel;
+        }
+        const std::int64_t align = alignment(compute_bytes);
+        std::int64_t numel = 0;
+        for (const TensorIndex t : unit.parameters) {
+            numel = round_up(numel, align) + tree.tensors[at(t)].numel;
+        }
+        return round_up(numel, job.mesh.shard);
+    }
+
     void size_unit(UnitLayout& row) {
         const Unit& unit = unit_of(row);
         if (unit.parameters.empty() || unit.flat_numel == 0) {
@@ -95,7 +113,7 @@ struct Fsdp1 {
         const Strategy strategy = strategy_of(unit, job);
         const bool sharded = strategy != Strategy::no_shard;
         const std::int64_t ranks = job.mesh.shard;
-        const std::int64_t flat = unit.flat_numel;
+        const std::int64_t flat = flat_numel(unit, element_bytes(precision.compute));
         const std::int64_t shard = sharded ? ceil_div(flat, ranks) : flat;
         const std::int64_t stored = element_bytes(precision.stored);
         const std::int64_t compute = element_bytes(precision.compute);
@@ -182,7 +200,7 @@ struct Fsdp1 {
                 layout.largest_owned_bytes = std::max(layout.largest_owned_bytes, row.shard_bytes);
                 continue;
             }
-            const std::int64_t align = std::max<std::int64_t>(1, 16 / element_bytes(precision.compute));
+            const std::int64_t align = alignment(element_bytes(precision.compute));
             std::int64_t offset = 0;
             for (const TensorIndex t : unit.parameters) {
                 const Tensor& tensor = tree.tensors[at(t)];
@@ -198,6 +216,19 @@ struct Fsdp1 {
         }
         layout.owned_numel += owned.most();
         layout.owned_bytes += owned_stored.most();
+    }
+
+    /// A gather takes new memory while the device still works with what the host has freed already; the rate
+    /// limiter lets two units wait so.
+    void size_run_ahead() {
+        std::int64_t largest = 0;
+        std::int64_t all = 0;
+        for (const UnitLayout& row : layout.units) {
+            const std::int64_t bytes = row.frees_after_forward ? row.unsharded_bytes : 0;
+            largest = std::max(largest, bytes);
+            all += bytes;
+        }
+        layout.run_ahead_bytes = job.limit_all_gathers ? std::min(all, 2 * largest) : all;
     }
 
     void place_gradients() {
@@ -307,6 +338,7 @@ StepLayout lay_out_fsdp1(const ModuleTree& tree, const WrapPlan& plan, const Tra
         step.size_unit(row);
     }
     step.size_states();
+    step.size_run_ahead();
     step.place_gradients();
     step.add_moments();
     add_up(step.layout);
