@@ -1,5 +1,9 @@
 #include "base/json.hpp"
 
+#include <rapidjson/error/en.h>
+#include <rapidjson/memorystream.h>
+#include <rapidjson/reader.h>
+
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -7,76 +11,65 @@
 namespace fsdplan::json {
 
 // Fills a Document from the parser's events.
-class Builder : public nlohmann::json_sax<nlohmann::json> {
+class Builder {
 public:
     explicit Builder(Document& document) : document_(document) {
         document_.nodes_.emplace_back();  // index 0 means "none"
     }
 
-    bool null() override {
+    // The names are those that rapidjson::Reader calls.
+    // NOLINTBEGIN(readability-identifier-naming)
+    bool Null() {
         add(Type::null);
         return true;
     }
-    bool boolean(bool value) override {
+    bool Bool(bool value) {
         document_.nodes_[add(Type::boolean)].integer = value ? 1 : 0;
         return true;
     }
-    bool number_integer(number_integer_t value) override {
+    bool Int(int value) { return Int64(value); }
+    bool Uint(unsigned value) { return Int64(value); }
+    bool Int64(std::int64_t value) {
         document_.nodes_[add(Type::integer)].integer = value;
         return true;
     }
-    bool number_unsigned(number_unsigned_t value) override {
-        const bool fits = value <= static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max());
-        Document::Node& node = document_.nodes_[add(fits ? Type::integer : Type::real)];
-        node.integer = fits ? static_cast<std::int64_t>(value) : 0;
-        node.real = static_cast<double>(value);
-        return true;
+    bool Uint64(std::uint64_t value) {  // above 2^63 - 1: no integer that anything here can use
+        return value > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max())
+                   ? Double(static_cast<double>(value))
+                   : Int64(static_cast<std::int64_t>(value));
     }
-    bool number_float(number_float_t value, const string_t& /*text*/) override {
+    bool Double(double value) {
         document_.nodes_[add(Type::real)].real = value;
         return true;
     }
-    bool string(string_t& value) override {
+    bool RawNumber(const char* /*text*/, std::size_t /*size*/, bool /*copy*/) { return false; }
+    bool String(const char* text, std::size_t size, bool /*copy*/) {
         const std::uint32_t index = add(Type::string);
-        document_.nodes_[index].text = store(value);
+        document_.nodes_[index].text = store({text, size});
         return true;
     }
-    bool binary(binary_t& /*value*/) override { return false; }
-    bool start_object(std::size_t /*elements*/) override { return open(Type::object); }
-    bool start_array(std::size_t /*elements*/) override { return open(Type::array); }
-    bool key(string_t& value) override {
-        key_ = store(value);
+    bool StartObject() { return open(Type::object); }
+    bool StartArray() { return open(Type::array); }
+    bool Key(const char* text, std::size_t size, bool /*copy*/) {
+        key_ = store({text, size});
         return true;
     }
-    bool end_object() override {
+    bool EndObject(std::size_t /*members*/) {
         refuse_duplicates(open_.back().node);
         open_.pop_back();
         return true;
     }
-    bool end_array() override {
+    bool EndArray(std::size_t /*elements*/) {
         open_.pop_back();
         return true;
     }
-    bool parse_error(std::size_t position, const std::string& /*token*/,
-                     const nlohmann::json::exception& error) override {
-        // The library's text after its own "[json.exception.…] parse error at line L, column C: ".
-        std::string_view text = error.what();
-        const std::size_t start = text.find(": ");
-        text = start == std::string_view::npos ? text : text.substr(start + 2);
-        throw Error(ErrorKind::input, document_.file_,
-                    "not valid JSON at byte " + std::to_string(position) + ": " + printable(text));
-    }
+    // NOLINTEND(readability-identifier-naming)
 
 private:
     struct Open {
         std::uint32_t node = 0;
         std::uint32_t last_child = 0;
     };
-
-    static std::string printable(std::string_view text) {
-        const std::string escaped = quote(text);
-        return escaped.substr(1, escaped.size() - 2);
-    }
 
     Document::Text store(std::string_view text) {
         const Document::Text out{static_cast<std::uint32_t>(document_.characters_.size()),
@@ -165,7 +158,16 @@ Document::Document(std::string_view text, std::string file) : file_(std::move(fi
         throw Error(ErrorKind::input, file_, "begins with a byte order mark, which is not JSON");
     }
     Builder builder(*this);
-    nlohmann::json::sax_parse(text.begin(), text.end(), &builder);
+    rapidjson::MemoryStream stream(text.data(), text.size());
+    rapidjson::Reader reader;
+    constexpr unsigned flags = rapidjson::kParseIterativeFlag | rapidjson::kParseValidateEncodingFlag |
+                               rapidjson::kParseFullPrecisionFlag;
+    const rapidjson::ParseResult result = reader.Parse<flags>(stream, builder);
+    if (result.IsError()) {
+        throw Error(ErrorKind::input, file_,
+                    "not valid JSON at byte " + std::to_string(result.Offset()) + ": " +
+                        rapidjson::GetParseError_En(result.Code()));
+    }
 }
 
 Value Document::root() const {

@@ -11,7 +11,7 @@ namespace {
 constexpr std::size_t head_size = 4096;
 
 ImportSource source_of(const std::filesystem::path& path, std::string shown) {
-    ImportSource source{.path = path, .shown = std::move(shown), .head = {}};
+    ImportSource source{.path = path, .shown = std::move(shown)};
     const std::uintmax_t size = size_of_file(path);
     source.head = read_range(path, 0, static_cast<std::size_t>(std::min<std::uintmax_t>(size, head_size)));
     if (source.head.starts_with("\x1f\x8b")) {

@@ -3,6 +3,7 @@
 #include "base/file.hpp"
 #include "base/json.hpp"
 #include "model/family.hpp"
+#include "model/heads.hpp"
 #include "model/importer.hpp"
 
 namespace fsdplan {
@@ -40,6 +41,13 @@ std::optional<std::int64_t> experts_per_token(const json::Value& config) {
     return text && text->is_object() ? experts_per_token(*text) : std::nullopt;
 }
 
+// transformers collects the classes of a model and its parts in a set, which has no order.
+void sort_unique(std::vector<std::string>& names) {
+    std::ranges::sort(names);
+    const auto rest = std::ranges::unique(names);
+    names.erase(rest.begin(), rest.end());
+}
+
 }  // namespace
 
 ModelGraph read_hf_config(std::string_view text, const std::string& shown, const ImportOptions& options) {
@@ -47,6 +55,7 @@ ModelGraph read_hf_config(std::string_view text, const std::string& shown, const
     const Config config(document.root());
     const FamilyInfo& family = family_of(config);
     const Architecture& architecture = architecture_of(config, family);
+    check_labels(config);
     GraphBuilder builder(shown, "transformers 5.24.0 " + std::string(architecture.name));
     // Without a dtype transformers builds in torch's default dtype, whatever the checkpoint holds.
     builder.set_dtype(options.dtype.value_or(config.dtype().value_or(DType::float32)));
@@ -55,6 +64,7 @@ ModelGraph read_hf_config(std::string_view text, const std::string& shown, const
     builder.graph().experts_per_token = experts_per_token(config.value());
     architecture.build(config, Place(builder));
     ModelGraph graph = builder.finish();
+    sort_unique(graph.no_split_classes);
     if (!config.defaults_used().empty()) {
         std::string note = "not in the file, so transformers' defaults: ";
         for (std::size_t i = 0; i < config.defaults_used().size(); ++i) {
