@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -30,7 +31,7 @@ struct SweepQuestion {
 
 /// One line of the memory table, at the moment at which the plan's memory peaks.
 struct MemoryTerm {
-    std::string name;
+    std::string name;                ///< "parameter_shards", "activations", …
     Estimate bytes;                 ///< low = value = high when exact
     std::int64_t largest_bytes = 0;  ///< the most that this line reaches at any moment of the step
     bool exact = false;
@@ -104,6 +105,9 @@ struct Verdict {
     std::string text;
     std::vector<Change> next;
 };
+
+/// "parameter_shards" as text shows it.
+std::string shown_term(std::string_view name);
 
 struct SweepResult {
     Verdict verdict;

@@ -167,19 +167,19 @@ private:
             out.memory.push_back({std::move(name), bytes, bytes.value, is_exact, std::move(note)});
         };
         const std::string host = job_.offload ? "in host memory: " : "";
-        exact("parameter shards", &Lines::shards,
+        exact("parameter_shards", &Lines::shards,
               job_.offload ? host + show_bytes(layout_.shard_bytes) : "as stored, padding included");
-        exact("gradient shards", &Lines::gradient_shards,
+        exact("gradient_shards", &Lines::gradient_shards,
               job_.offload ? host + show_bytes(layout_.gradient_shard_bytes) : "complete at the optimizer step");
-        constant("optimizer states", states(), job_.optimizer.kind != Optimizer::Kind::adam8bit,
+        constant("optimizer_state", states(), job_.optimizer.kind != Optimizer::Kind::adam8bit,
                  job_.offload ? host + show_bytes(optimizer_.states.value) : optimizer_.states_note);
-        exact("unsharded parameters", &Lines::unsharded, "gathered units, with those around and prefetched");
-        exact("unsharded gradients", &Lines::gradients, "before they are reduced");
-        exact("communication buffers", &Lines::buffers, "of gathers and reductions");
-        constant("replicated parameters", exactly(replicated_.bytes), true,
+        exact("unsharded_parameters", &Lines::unsharded, "gathered units, with those around and prefetched");
+        exact("unsharded_gradients", &Lines::gradients, "before they are reduced");
+        exact("communication_buffers", &Lines::buffers, "of gathers and reductions");
+        constant("replicated_parameters", exactly(replicated_.bytes), true,
                  "ignored: whole on every rank" +
                      std::string(replicated_.trainable_bytes > 0 ? ", states are counted above" : ""));
-        constant("replicated gradients", exactly(replicated_gradients()), true, "of ignored parameters");
+        constant("replicated_gradients", exactly(replicated_gradients()), true, "of ignored parameters");
         constant("buffers", exactly(about_.facts.buffer_bytes), true, "of the model, whole on every rank");
         estimate("activations", &Lines::activations, about_.activations.note);
         estimate("logits", &Lines::logits,
@@ -187,12 +187,12 @@ private:
                                                : show_integer(about_.loss.logits_numel) + " elements");
         out.memory.back().exact = out.memory.back().bytes.low == out.memory.back().bytes.high;
         estimate("loss", &Lines::loss, about_.loss.note);
-        estimate("optimizer transients", &Lines::transients, optimizer_.transients_note);
-        constant("cuBLAS workspace", process_.workspace, false, "one or two streams");
-        constant("allocator slack", slack, false,
+        estimate("optimizer_transients", &Lines::transients, optimizer_.transients_note);
+        constant("workspaces", process_.workspace, false, "cuBLAS, one or two streams");
+        constant("allocator_slack", slack, false,
                  "published runs reserve 1.05 to 1.37 times what is active; a fifth of what moves assumed");
-        constant("CUDA context", process_.context, false, "context and loaded kernels, outside the allocator");
-        constant("NCCL buffers", process_.nccl, false, process_.nccl_note);
+        constant("cuda_context", process_.context, false, "context and loaded kernels, outside the allocator");
+        constant("nccl_buffers", process_.nccl, false, process_.nccl_note);
     }
 
     const Evaluation& about_;

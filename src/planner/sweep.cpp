@@ -151,14 +151,14 @@ std::string verdict_text(const PlanResult& plan, const std::string& decided_by, 
     }
     const std::string of_budget = " of " + show_bytes(budget);
     if (!plan.fits) {
-        return "depends on " + decided_by + ": between " + show_bytes(plan.process_bytes.low) + " and " +
+        return "depends on " + shown_term(decided_by) + ": between " + show_bytes(plan.process_bytes.low) + " and " +
                show_bytes(plan.process_bytes.high) + of_budget;
     }
     if (*plan.fits) {
-        return "fits: " + show_bytes(plan.left_bytes) + of_budget + " left; the largest part is " + decided_by;
+        return "fits: " + show_bytes(plan.left_bytes) + of_budget + " left; the largest part is " + shown_term(decided_by);
     }
     return "does not fit: needs at least " + show_bytes(plan.process_bytes.low) + of_budget +
-           "; the largest part is " + decided_by;
+           "; the largest part is " + shown_term(decided_by);
 }
 
 void add_collective_assumptions(const SweepQuestion& question, const PlanResult& plan, SweepResult& out) {
@@ -194,6 +194,12 @@ void add_assumptions(const SweepQuestion& question, const ModelFacts& facts, con
 }
 
 }  // namespace
+
+std::string shown_term(std::string_view name) {
+    std::string text(name);
+    std::ranges::replace(text, '_', ' ');
+    return text;
+}
 
 WrapPlan units_of(const SweepQuestion& question, const TrainingJob& job) {
     const RuntimeInfo& info = runtime(job.runtime);
