@@ -208,19 +208,23 @@ struct LibraryModel {
 };
 std::vector<LibraryModel> library_models();
 
-/// `--lora`: adapters on linear layers, as peft inserts them.
+/// `--lora`: adapters as peft inserts them.
 struct LoraOptions {
     int rank = 8;
-    std::vector<std::string> targets;  ///< last parts of module paths, e.g. "q_proj"
-    std::string adapter = "default";   ///< peft's name of the adapter
-    bool embed_in_float32 = true;      ///< peft keeps adapter weights of half-precision models in float32
+    std::vector<std::string>
+        targets;  ///< whole parts at the end of module paths, e.g. "q_proj", "mlp.up_proj"
+    double dropout = 0.0;
+    std::string adapter = "default";     ///< peft's name of the adapter
+    bool autocast_adapter_dtype = true;  ///< adapter weights of half-precision models are float32
 };
 
-/// Parses "r=8,targets=q_proj+v_proj"; throws Error(input) at "--lora".
+/// Parses "r=8,targets=q_proj+v_proj", optionally with "dropout=0.05"; throws Error(input) at "--lora".
 LoraOptions parse_lora(std::string_view text);
 
-/// Replaces the targets by peft's adapter layers and freezes everything else.
-/// Throws Error(input) when a target names no linear layer, with the nearest names.
+/// What get_peft_model makes of the model: targets become adapter layers with the old layer inside,
+/// everything else is frozen, and the root moves to base_model.model of a PeftModel (PeftModelForCausalLM
+/// when the model generates text). Throws Error(input) when a target names no linear or embedding layer, with
+/// the nearest names.
 ModelGraph with_lora(const ModelGraph& graph, const LoraOptions& options);
 
 /// `--freeze`: requires_grad off for all parameters whose path matches one of the globs (`*` and `?`; a

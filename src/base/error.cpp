@@ -25,6 +25,21 @@ std::string joined(std::span<const Fault> faults) {
     return text;
 }
 
+// Names come from files and command lines; a fault is one line whatever they hold.
+std::string on_one_line(std::string_view text) {
+    constexpr std::string_view digits = "0123456789abcdef";
+    std::string out;
+    for (const char c : text) {
+        const auto byte = static_cast<unsigned char>(c);
+        if (byte >= 0x20U && byte != 0x7fU) {
+            out += c;
+        } else {
+            out += {'\\', 'x', digits[byte >> 4U], digits[byte & 0xfU]};
+        }
+    }
+    return out;
+}
+
 }  // namespace
 
 Error::Error(ErrorKind kind, std::string where, std::string message)
@@ -33,6 +48,10 @@ Error::Error(ErrorKind kind, std::string where, std::string message)
 Error::Error(ErrorKind kind, std::vector<Fault> faults) : kind_(kind), faults_(std::move(faults)) {
     if (faults_.size() > most_faults) {
         faults_.resize(most_faults);
+    }
+    for (Fault& fault : faults_) {
+        fault.where = on_one_line(fault.where);
+        fault.message = on_one_line(fault.message);
     }
     text_ = joined(faults_);
 }

@@ -2,6 +2,7 @@
 
 #include <zlib.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstring>
@@ -52,8 +53,10 @@ private:
     bool ready_ = false;
 };
 
-std::string unpacked(std::string& packed, const std::filesystem::path& path) {
-    constexpr std::size_t most = std::size_t{1} << 31U;  // a small file may unpack to anything
+constexpr std::size_t largest_unpacked = std::size_t{1} << 31U;  // a small file may unpack to anything
+
+/// The unpacked bytes, up to `enough` of them. `whole` says that `packed` is all of the file.
+std::string unpacked(std::string packed, bool whole, std::size_t enough, const std::filesystem::path& path) {
     Inflater inflater;
     if (!inflater.ready()) {
         throw Error(ErrorKind::machine, path.string(), "zlib could not be started");
@@ -64,17 +67,17 @@ std::string unpacked(std::string& packed, const std::filesystem::path& path) {
     std::string out;
     std::array<char, 1U << 16U> chunk{};
     int status = Z_OK;
-    while (status != Z_STREAM_END) {
+    while (status != Z_STREAM_END && out.size() < enough) {
         stream.next_out = reinterpret_cast<Bytef*>(chunk.data());
         stream.avail_out = static_cast<uInt>(chunk.size());
         status = inflate(&stream, Z_NO_FLUSH);
+        out.append(chunk.data(), chunk.size() - stream.avail_out);
+        if (status == Z_BUF_ERROR && !whole) {
+            break;
+        }
         if (status != Z_OK && status != Z_STREAM_END) {
             throw Error(ErrorKind::input, path.string(),
                         "damaged or cut off gzip data at byte " + std::to_string(stream.total_in));
-        }
-        out.append(chunk.data(), chunk.size() - stream.avail_out);
-        if (out.size() > most) {
-            throw Error(ErrorKind::input, path.string(), "unpacks to more than 2 GiB");
         }
     }
     return out;
@@ -106,6 +109,9 @@ std::string read_range(const std::filesystem::path& path, std::uintmax_t offset,
 std::string read_file(const std::filesystem::path& path, std::uintmax_t most) {
     std::ifstream stream = opened(path);
     std::string out;
+    std::error_code ignored;
+    const std::uintmax_t size = std::filesystem::file_size(path, ignored);  // a pipe has none
+    out.reserve(ignored ? 0 : static_cast<std::size_t>(std::min(size, most)));
     std::array<char, 1U << 16U> chunk{};
     while (stream.read(chunk.data(), chunk.size()) || stream.gcount() > 0) {
         out.append(chunk.data(), static_cast<std::size_t>(stream.gcount()));
@@ -121,7 +127,29 @@ std::string read_file(const std::filesystem::path& path, std::uintmax_t most) {
 
 std::string read_text(const std::filesystem::path& path) {
     std::string bytes = read_file(path);
-    return is_gzip(bytes) ? unpacked(bytes, path) : bytes;
+    if (!is_gzip(bytes)) {
+        return bytes;
+    }
+    std::string text = unpacked(std::move(bytes), true, largest_unpacked, path);
+    if (text.size() >= largest_unpacked) {
+        throw Error(ErrorKind::input, path.string(), "unpacks to more than 2 GiB");
+    }
+    return text;
+}
+
+std::string read_head(const std::filesystem::path& path, std::size_t size) {
+    constexpr std::size_t packed_size = std::size_t{1} << 16U;
+    const std::uintmax_t file_size = size_of_file(path);
+    const auto prefix = [&](std::size_t most) {
+        return read_range(path, 0, static_cast<std::size_t>(std::min<std::uintmax_t>(file_size, most)));
+    };
+    std::string head = prefix(size);
+    if (!is_gzip(head)) {
+        return head;
+    }
+    head = unpacked(prefix(packed_size), file_size <= packed_size, size, path);
+    head.resize(std::min(head.size(), size));
+    return head;
 }
 
 void write_file(const std::filesystem::path& path, std::string_view content) {

@@ -15,6 +15,9 @@ std::string read_file(const std::filesystem::path& path, std::uintmax_t most = s
 /// The file's text, unpacked when it is gzip (told by its first bytes, not by its name).
 std::string read_text(const std::filesystem::path& path);
 
+/// The first `size` bytes of the text, or all of it when it is shorter; unpacks no more than it must.
+std::string read_head(const std::filesystem::path& path, std::size_t size);
+
 /// Bytes [offset, offset + size) of a file; throws Error(input) when it is shorter.
 std::string read_range(const std::filesystem::path& path, std::uintmax_t offset, std::size_t size);
 

@@ -52,9 +52,11 @@ private:
         std::uint32_t first = 0;  // first child of an array or object; 0 = none
         std::uint32_t count = 0;  // children
         Text key;
-        Text text;                 // of a string
-        std::int64_t integer = 0;  // also the truth value
-        double real = 0.0;
+        Text text;  // of a string
+        union {
+            std::int64_t integer = 0;  // also the truth value
+            double real;
+        };
     };
 
     std::string_view view(Text text) const {

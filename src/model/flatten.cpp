@@ -51,6 +51,12 @@ public:
             if (row_of_[at(child)] != none) {
                 tree_.has_shared_modules = true;
             } else {
+                // Python gives up at a thousand frames, so torch could not walk such a model either.
+                constexpr std::size_t deepest = 1000;
+                if (path.size() > deepest) {
+                    throw Error(ErrorKind::input, graph_.name,
+                                "modules are nested deeper than " + std::to_string(deepest) + " levels");
+                }
                 const std::int32_t parent = top.row;
                 path.push_back({child, enter(child, parent), 0});
             }

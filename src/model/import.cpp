@@ -11,13 +11,7 @@ namespace {
 constexpr std::size_t head_size = 4096;
 
 ImportSource source_of(const std::filesystem::path& path, std::string shown) {
-    ImportSource source{.path = path, .shown = std::move(shown)};
-    const std::uintmax_t size = size_of_file(path);
-    source.head = read_range(path, 0, static_cast<std::size_t>(std::min<std::uintmax_t>(size, head_size)));
-    if (source.head.starts_with("\x1f\x8b")) {
-        source.head = read_text(path).substr(0, head_size);
-    }
-    return source;
+    return {.path = path, .shown = std::move(shown), .head = read_head(path, head_size)};
 }
 
 /// The file of a model folder that describes it best: a configuration knows classes and ties.
@@ -46,6 +40,15 @@ ModelGraph read_path(const std::filesystem::path& path, const std::string& shown
     throw Error(ErrorKind::input, shown, "not a model file that is known here; expected one of: " + formats);
 }
 
+/// Totals are exact in a double and in JavaScript, whatever reads them.
+ModelGraph within_limits(ModelGraph graph) {
+    std::int64_t total = 0;
+    for (const Tensor& tensor : graph.tensors) {
+        total = checked_add(total, bytes_of(tensor.numel, tensor.dtype).count, graph.name);
+    }
+    return graph;
+}
+
 }  // namespace
 
 ModelGraph import_model(const std::string& what, const ImportOptions& options) {
@@ -53,10 +56,10 @@ ModelGraph import_model(const std::string& what, const ImportOptions& options) {
     const std::filesystem::path path(what);
     if (std::filesystem::is_directory(path, ignored)) {
         const std::filesystem::path file = model_file_in(path);
-        return read_path(file, file.string(), options);
+        return within_limits(read_path(file, file.string(), options));
     }
     if (std::filesystem::exists(path, ignored)) {
-        return read_path(path, what, options);
+        return within_limits(read_path(path, what, options));
     }
     const LibraryEntry entry = library_entry(what);
     ModelGraph graph =

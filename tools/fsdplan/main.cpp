@@ -60,7 +60,7 @@ std::string explain(const CLI::ParseError& error, const CLI::App& app) {
 
 int run(const CommandInfo& command, std::vector<std::string> words) {
     CLI::App app(std::string(command.help), "fsdplan " + std::string(command.name));
-    app.footer("example: " + std::string(command.example));
+    app.footer("example: " + std::string(command.example) + "\n");
     const std::function<int()> body = command.setup(app);
     try {
         std::reverse(words.begin(), words.end());  // CLI11 takes them last first

@@ -83,8 +83,10 @@ constinit const ImporterInfo hf_config{
     .help = "builds the module tree that transformers 5.24 builds from a config.json",
     .recognises =
         [](const ImportSource& source) {
+            // The metadata of a safetensors file may name the type too, after the zeros of its length.
+            const bool text = source.head.find('\0') == std::string::npos;
             return source.path.filename() == "config.json" ||
-                   source.head.find("\"model_type\"") != std::string::npos;
+                   (text && source.head.find("\"model_type\"") != std::string::npos);
         },
     .read =
         [](const ImportSource& source, const ImportOptions& options) {

@@ -4,6 +4,7 @@
 #include "base/file.hpp"
 #include "base/json.hpp"
 #include "model/importer.hpp"
+#include "model/read_shape.hpp"
 
 // Module tree JSON, version 1 (docs/formats.md): flat tables of classes, modules and tensors by id.
 namespace fsdplan {
@@ -122,11 +123,11 @@ private:
             tensor.numel = 0;
             return tensor;
         }
-        for (const json::Value size : shape.elements()) {
-            tensor.shape.push_back(size.integer(0, largest_dimension));
-            tensor.numel = checked_mul(tensor.numel, tensor.shape.back(), shape.where());
+        read_shape(shape, tensor);
+        if (tensor.numel > largest_total - total_) {
+            throw Error(ErrorKind::input, shape.where(), "makes the model exceed 2^53 elements");
         }
-        total_ = checked_add(total_, tensor.numel, shape.where());
+        total_ += tensor.numel;
         return tensor;
     }
 

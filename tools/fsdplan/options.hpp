@@ -1,0 +1,38 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "fsdplan/model.hpp"
+
+namespace CLI {
+class App;
+}
+
+namespace fsdplan::cli {
+
+/// The model that a command is about, and what the user changes in it before anything else looks at it.
+struct ModelOptions {
+    std::string model;
+    std::string dtype;
+    std::string lora;
+    std::vector<std::string> freeze;
+
+    void declare(CLI::App& app);
+    /// Reads the model and applies the options; throws Error(input) for what cannot be used.
+    ModelGraph load() const;
+};
+
+/// Where the result goes.
+struct OutputOptions {
+    bool json = false;
+    std::string file;
+
+    /// `formats` is what `-o` may write, for its help: "JSON", "JSON or HTML by the suffix".
+    void declare(CLI::App& app, const std::string& formats);
+};
+
+/// Prints "note: …" lines to stderr, where they do not get between the results.
+void print_notes(const std::vector<std::string>& notes);
+
+}  // namespace fsdplan::cli
