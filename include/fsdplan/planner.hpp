@@ -117,6 +117,10 @@ struct SweepResult {
     std::vector<Assumption> assumptions;     ///< of the estimates; those of the command line are added outside
 };
 
+/// The mesh that a strategy has on so many GPUs unless the user says otherwise: hybrid ones shard inside a node
+/// and replicate across nodes.
+Mesh usual_mesh(const RuntimeInfo& runtime, Strategy strategy, const Cluster& cluster);
+
 /// Evaluates every plan of the question.
 /// Throws Error(input) for jobs that cannot be and when there are more than 10,000 plans.
 SweepResult sweep(const SweepQuestion& question);

@@ -31,7 +31,4 @@ std::vector<StrategyTraffic> compare_strategies(const SweepQuestion& question, c
 /// What to change next about a plan, most useful first.
 std::vector<Change> changes_for(const SweepQuestion& question, const ModelFacts& facts, const PlanResult& plan);
 
-/// The mesh that a strategy has on so many GPUs unless the user says otherwise.
-Mesh mesh_for(const RuntimeInfo& runtime, Strategy strategy, const Cluster& cluster);
-
 }  // namespace fsdplan

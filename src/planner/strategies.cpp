@@ -4,7 +4,7 @@
 
 namespace fsdplan {
 
-Mesh mesh_for(const RuntimeInfo& runtime, Strategy strategy, const Cluster& cluster) {
+Mesh usual_mesh(const RuntimeInfo& runtime, Strategy strategy, const Cluster& cluster) {
     if (!runtime.has_units) {
         return {.replicate = cluster.gpus, .shard = 1};
     }
@@ -30,7 +30,7 @@ std::vector<StrategyTraffic> compare_strategies(const SweepQuestion& question, c
             TrainingJob other = job;
             other.strategy = strategy;
             other.reshard_after_forward.reset();
-            other.mesh = strategy == job.strategy ? job.mesh : mesh_for(info, strategy, question.cluster);
+            other.mesh = strategy == job.strategy ? job.mesh : usual_mesh(info, strategy, question.cluster);
             add(other, std::string(name(strategy)));
         }
     }
@@ -39,7 +39,7 @@ std::vector<StrategyTraffic> compare_strategies(const SweepQuestion& question, c
             TrainingJob other = job;
             other.runtime = whole->name;
             other.strategy = whole->strategies.front();
-            other.mesh = mesh_for(*whole, other.strategy, question.cluster);
+            other.mesh = usual_mesh(*whole, other.strategy, question.cluster);
             add(other, "DDP");
         }
     }
