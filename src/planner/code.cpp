@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <charconv>
 #include <set>
 
 #include "planner/evaluation.hpp"
@@ -7,7 +8,7 @@ namespace fsdplan {
 namespace {
 
 constexpr std::size_t most_classes = 4;
-constexpr std::size_t most_names = 48;
+constexpr std::size_t most_lines = 24;
 
 /// The number with the fewest digits in [low, high].
 std::int64_t readable_number(std::int64_t low, std::optional<std::int64_t> high) {
@@ -171,9 +172,64 @@ std::string fsdp1_code(const SweepQuestion& question, const PlanResult& plan, co
     return code + checkpointing;
 }
 
+/// A path with its first number as "{i}", and that number: "model.layers.{i}.mlp", 7.
+std::pair<std::string, std::optional<std::int64_t>> numbered(const std::string& path) {
+    for (std::size_t begin = 0; begin < path.size();) {
+        const std::size_t end = std::min(path.find('.', begin), path.size());
+        std::int64_t number = 0;
+        const auto [rest, error] = std::from_chars(path.data() + begin, path.data() + end, number);
+        if (error == std::errc{} && rest == path.data() + end) {
+            return {path.substr(0, begin) + "{i}" + path.substr(end), number};
+        }
+        begin = end + 1;
+    }
+    return {path, std::nullopt};
+}
+
+/// The inner units' paths as elements of a Python tuple, inner ones before those around them; numbered ones in
+/// one line where they count up.
+std::vector<std::string> name_lines(const WrapPlan& plan) {
+    struct Line {
+        std::string pattern;
+        std::vector<std::int64_t> numbers;
+        std::int64_t depth = 0;
+    };
+    std::vector<Line> lines;
+    for (const std::string& path : inner_paths(plan)) {
+        const auto [pattern, number] = numbered(path);
+        auto line = std::ranges::find(lines, pattern, &Line::pattern);
+        if (line == lines.end()) {
+            lines.push_back({pattern, {}, std::ranges::count(pattern, '.')});
+            line = lines.end() - 1;
+        }
+        if (number) {
+            line->numbers.push_back(*number);
+        }
+    }
+    std::ranges::stable_sort(lines, std::greater<>{}, &Line::depth);
+    std::vector<std::string> text;
+    for (Line& line : lines) {
+        std::ranges::sort(line.numbers);
+        const auto count = static_cast<std::int64_t>(line.numbers.size());
+        if (count == 0) {
+            text.push_back('"' + line.pattern + '"');
+        } else if (count > 1 && line.numbers.back() - line.numbers.front() == count - 1) {
+            const std::string from = line.numbers.front() == 0 ? "" : std::to_string(line.numbers.front()) + ", ";
+            text.push_back("*(f\"" + line.pattern + "\" for i in range(" + from +
+                           std::to_string(line.numbers.back() + 1) + "))");
+        } else {
+            std::string numbers;
+            for (const std::int64_t n : line.numbers) {
+                numbers += std::to_string(n) + ", ";
+            }
+            text.push_back("*(f\"" + line.pattern + "\" for i in (" + numbers + "))");
+        }
+    }
+    return text;
+}
+
 std::string fsdp2_code(const SweepQuestion& question, const PlanResult& plan, const TrainingJob& job,
                        const std::vector<std::string>& classes) {
-    const std::set<std::string> inner = inner_paths(plan.wrap);
     std::string imports = "import torch\n";
     std::string loop;
     const std::string keywords = ", **sharding)";
@@ -187,13 +243,9 @@ std::string fsdp2_code(const SweepQuestion& question, const PlanResult& plan, co
         // Inner modules first: a unit takes what those below it have left.
         loop = "for module in reversed(list(model.modules())):\n    if module is not model and isinstance(module, (" +
                tuple + ")):\n        fully_shard(module" + keywords + "\n";
-    } else if (inner.size() <= most_names) {
-        std::vector<std::string> names(inner.begin(), inner.end());
-        std::ranges::stable_sort(names, [&](const std::string& a, const std::string& b) {
-            return std::ranges::count(a, '.') > std::ranges::count(b, '.');
-        });
-        for (const std::string& path : names) {
-            loop += (loop.empty() ? "for name in (\n" : "") + ("    \"" + path + "\",\n");
+    } else if (const std::vector<std::string> lines = name_lines(plan.wrap); lines.size() <= most_lines) {
+        for (const std::string& line : lines) {
+            loop += (loop.empty() ? "for name in (\n" : "") + ("    " + line + ",\n");
         }
         loop += loop.empty() ? "" : "):\n    fully_shard(model.get_submodule(name)" + keywords + "\n";
     } else {

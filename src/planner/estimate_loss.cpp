@@ -39,7 +39,7 @@ LossBytes estimate_loss(const ModelFacts& facts, const TrainingJob& job) {
     switch (job.loss.kind) {
         case Loss::Kind::cross_entropy:
             out.loss = scaled(upcast, entries);
-            out.note = "float32 copy, log-softmax and its gradient of " + size + " logits";
+            out.note = "float32 copy, log-softmax, its gradient; " + size + " logits";
             break;
         case Loss::Kind::chunked:
             out.loss = scaled(upcast, entries / job.loss.chunks);
@@ -47,7 +47,7 @@ LossBytes estimate_loss(const ModelFacts& facts, const TrainingJob& job) {
             break;
         case Loss::Kind::low_precision:
             out.loss = scaled(low_precision, entries);
-            out.note = "log-softmax and its gradient of " + size + " logits";
+            out.note = "log-softmax, its gradient; " + size + " logits";
             break;
         case Loss::Kind::fused:
             out.logits = scaled({1.0, static_cast<double>(element), 4.0}, entries / job.loss.chunks);

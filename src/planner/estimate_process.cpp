@@ -26,7 +26,7 @@ ProcessBytes estimate_process(const Cluster& cluster, const TrainingJob& job) {
     out.nccl_note = cluster.gpus == 1 ? "one GPU: no communicator"
                                       : std::to_string(communicators) + (communicators == 1 ? " communicator"
                                                                                              : " communicators") +
-                                            ", outside PyTorch's allocator";
+                                            ", outside the allocator";
     return out;
 }
 

@@ -90,15 +90,15 @@ public:
     std::int64_t micro_batch(bool reduces, bool gathers) {
         compute_ = 0;
         network_ = 0;
-        const std::int64_t across = pass_forward(gathers);
-        pass_backward(reduces, across);
+        pass_forward(gathers);
+        pass_backward(reduces);
         return std::max({compute_, network_, replicas_});
     }
 
 private:
     bool frees(std::size_t i) const { return layout_.units[i].frees_after_forward; }
 
-    std::int64_t pass_forward(bool gathers) {
+    void pass_forward(bool gathers) {
         std::int64_t previous_start = 0;
         for (std::size_t i = 0; i < times_.size(); ++i) {
             const bool needed = gathers || frees(i);
@@ -107,32 +107,41 @@ private:
             previous_start = std::max(compute_, needed && times_[i].gather_ns > 0 ? network_ : compute_);
             compute_ = previous_start + times_[i].forward_ns;
         }
-        return previous_start;
     }
 
-    void pass_backward(bool reduces, std::int64_t last_start) {
+    /// Gathers what a unit needs in backward, no earlier than `issued`; returns when it is there.
+    std::int64_t regather(std::size_t i, std::int64_t issued) {
+        if (!frees(i) || times_[i].regather_ns == 0) {
+            return issued;
+        }
+        network_ = std::max(network_, issued) + times_[i].regather_ns;
+        return network_;
+    }
+
+    void pass_backward(bool reduces) {
+        using enum BackwardPrefetch;
         replicas_ = 0;
-        std::int64_t previous_start = std::max(last_start, compute_);
-        std::int64_t previous_end = compute_;
-        for (std::size_t i = times_.size(); i-- > 0;) {
+        const std::size_t count = times_.size();
+        std::int64_t ready = regather(count - 1, compute_);
+        for (std::size_t i = count; i-- > 0;) {
             const UnitTimes& unit = times_[i];
-            if (frees(i) && unit.regather_ns > 0) {
-                const std::int64_t issued = job_.backward_prefetch == BackwardPrefetch::pre    ? previous_start
-                                            : job_.backward_prefetch == BackwardPrefetch::post ? previous_end
-                                                                                               : compute_;
-                network_ = std::max(network_, issued) + unit.regather_ns;
-                previous_start = std::max(compute_, network_);
-            } else {
-                previous_start = compute_;
+            const std::int64_t start = std::max(compute_, ready);
+            // A prefetch enters the queue in front of this unit's reduction, or right behind its backward.
+            std::int64_t next = i > 0 && job_.backward_prefetch == pre ? regather(i - 1, start) : 0;
+            compute_ = start + unit.backward_ns;
+            if (i > 0 && job_.backward_prefetch == post) {
+                next = regather(i - 1, compute_);
             }
-            compute_ = previous_start + unit.backward_ns;
-            previous_end = compute_;
             if (reduces && unit.reduce_ns > 0) {
                 network_ = std::max(network_, compute_) + unit.reduce_ns;
-                replicas_ = std::max(replicas_, network_) + unit.all_reduce_ns;
-            } else if (reduces) {
-                replicas_ = std::max(replicas_, compute_) + unit.all_reduce_ns;
             }
+            if (reduces && unit.all_reduce_ns > 0) {
+                replicas_ = std::max({replicas_, network_, compute_}) + unit.all_reduce_ns;
+            }
+            if (i > 0 && job_.backward_prefetch == none) {
+                next = regather(i - 1, compute_);
+            }
+            ready = next;
         }
     }
 

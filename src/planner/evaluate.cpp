@@ -173,7 +173,7 @@ private:
               job_.offload ? host + show_bytes(layout_.gradient_shard_bytes) : "complete at the optimizer step");
         constant("optimizer_state", states(), job_.optimizer.kind != Optimizer::Kind::adam8bit,
                  job_.offload ? host + show_bytes(optimizer_.states.value) : optimizer_.states_note);
-        exact("unsharded_parameters", &Lines::unsharded, "gathered units, with those around and prefetched");
+        exact("unsharded_parameters", &Lines::unsharded, "gathered: own, around, prefetched");
         exact("unsharded_gradients", &Lines::gradients, "before they are reduced");
         exact("communication_buffers", &Lines::buffers, "of gathers and reductions");
         constant("replicated_parameters", exactly(replicated_.bytes), true,
@@ -190,8 +190,8 @@ private:
         estimate("optimizer_transients", &Lines::transients, optimizer_.transients_note);
         constant("workspaces", process_.workspace, false, "cuBLAS, one or two streams");
         constant("allocator_slack", slack, false,
-                 "published runs reserve 1.05 to 1.37 times what is active; a fifth of what moves assumed");
-        constant("cuda_context", process_.context, false, "context and loaded kernels, outside the allocator");
+                 "a fifth of what moves; published runs reserve 1.05 to 1.37 times what is active");
+        constant("cuda_context", process_.context, false, "outside the allocator; context and loaded kernels");
         constant("nccl_buffers", process_.nccl, false, process_.nccl_note);
     }
 

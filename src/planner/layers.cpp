@@ -67,11 +67,13 @@ std::optional<Layer> layer_at(const ModuleTree& tree, ModuleIndex m) {
     layer.native = type.name.starts_with("torch.nn.");
     layer.trainable = false;
     std::int64_t stacks = 0;
+    bool only_vectors = true;  // a bias or a gate of its own: nothing to speak of
     for (const TensorIndex t : tensors) {
         const Tensor& tensor = tree.tensors[at(t)];
         layer.numel += tensor.numel;
         layer.trainable = layer.trainable || tensor.requires_grad;
         stacks += tensor.shape.size() == 3 ? 1 : 0;
+        only_vectors = only_vectors && tensor.shape.size() <= 1;
     }
     const std::optional<TensorIndex> weight = weight_of(tree, m);
     const std::vector<std::int64_t> shape = weight ? tree.tensors[at(*weight)].shape : std::vector<std::int64_t>{};
@@ -95,6 +97,8 @@ std::optional<Layer> layer_at(const ModuleTree& tree, ModuleIndex m) {
     } else if (stacks >= 2 || (stacks == 1 && contains(word, "Expert"))) {
         layer.kind = LayerKind::fused_experts;
         describe_experts(tree, tensors, layer);
+    } else if (only_vectors) {
+        return std::nullopt;
     }
     return layer;
 }

@@ -94,17 +94,29 @@ double tokens_per_ns(const SweepQuestion& question, const PlanResult& plan) {
            static_cast<double>(std::max<std::int64_t>(1, plan.step_ns.value));
 }
 
-std::optional<std::size_t> fastest_that_fits(const SweepQuestion& question, const std::vector<PlanResult>& plans) {
-    std::optional<std::size_t> best;
+/// The fastest plan that fits with certainty. Of plans that are as fast, as far as the estimate can tell, the one
+/// that needs least; of those that need as much, the fastest again.
+std::optional<std::size_t> best_that_fits(const SweepQuestion& question, const std::vector<PlanResult>& plans) {
+    constexpr double as_fast = 0.97;
+    std::vector<std::size_t> fitting;
+    double fastest = 0.0;
     for (std::size_t i = 0; i < plans.size(); ++i) {
-        if (plans[i].fits != true || !plans[i].runs()) {
-            continue;
-        }
-        if (!best || tokens_per_ns(question, plans[i]) > tokens_per_ns(question, plans[*best])) {
-            best = i;
+        if (plans[i].fits == true && plans[i].runs()) {
+            fitting.push_back(i);
+            fastest = std::max(fastest, tokens_per_ns(question, plans[i]));
         }
     }
-    return best;
+    std::erase_if(fitting, [&](std::size_t i) { return tokens_per_ns(question, plans[i]) < as_fast * fastest; });
+    if (fitting.empty()) {
+        return std::nullopt;
+    }
+    const auto needs = [&](std::size_t i) { return plans[i].process_bytes.value; };
+    const std::int64_t least = needs(*std::ranges::min_element(fitting, {}, needs));
+    const std::int64_t as_small = least + question.cluster.budget.count / 50;
+    std::erase_if(fitting, [&](std::size_t i) { return needs(i) > as_small; });
+    return *std::ranges::min_element(fitting, {}, [&](std::size_t i) {
+        return std::pair(plans[i].units, plans[i].step_ns.value);
+    });
 }
 
 /// Without a recommended plan: the smallest of those that may fit, else the smallest at all.
@@ -234,7 +246,7 @@ SweepResult sweep(const SweepQuestion& question) {
             out.plans.push_back(std::move(plan));
         }
     }
-    out.recommended = fastest_that_fits(question, out.plans);
+    out.recommended = best_that_fits(question, out.plans);
     out.shown = out.recommended.value_or(closest(out.plans));
     const PlanResult& shown = out.plans[out.shown];
     out.verdict.fits = shown.runs() ? shown.fits : std::optional<bool>(false);

@@ -131,7 +131,7 @@ std::string memory_table(const PlanResult& plan) {
             nothing += (nothing.empty() ? "" : ", ") + shown_term(term.name);
             continue;
         }
-        std::string note = term.note;
+        std::string note = term.note.substr(0, term.note.find(';'));
         if (term.largest_bytes > term.bytes.value) {
             note = fmt::format("up to {} at another moment", show_bytes(term.largest_bytes));
         }
@@ -229,8 +229,7 @@ std::string text_report(const SweepQuestion& question, const SweepResult& result
     out += question_lines(question, question.jobs[plan.job]) + "\n";
     out += about_plan(question, result);
     out += units_line(plan) + problems(plan) + memory_table(plan) + traffic(plan) + next_lines(result.verdict);
-    out += table(result);
-    return out;
+    return result.plans.size() > 1 ? out + table(result) : out;
 }
 
 }  // namespace fsdplan
