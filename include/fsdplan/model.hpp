@@ -115,6 +115,11 @@ struct ModelGraph {
     std::vector<std::string> no_split_classes;
     /// Longest sequence that the configuration names; the default of --seq.
     std::optional<std::int64_t> longest_sequence;
+    /// Experts that a token visits, where the configuration names them.
+    std::optional<std::int64_t> experts_per_token;
+    /// True when the dtypes are those of a real model (an export); a configuration or a checkpoint only says
+    /// how it was saved.
+    bool dtypes_recorded = false;
     /// True when the file has tensors but no modules (safetensors): classes are guesses then.
     bool classes_known = true;
     /// What the importer had to assume or noticed, one sentence each.

@@ -3,9 +3,17 @@
 #include <string>
 #include <string_view>
 
+#include "fsdplan/planner.hpp"
+
 // Results on their way out. A result is a JSON document, "format": "fsdplan.result";
 // reports/result.schema.json describes it, and every other form of a report holds or is made from it.
 namespace fsdplan {
+
+/// The result as JSON; `version` is the program's.
+std::string json_report(const SweepQuestion& question, const SweepResult& result, std::string_view version);
+
+/// The result for a terminal of 100 columns: the verdict, what it rests on, then the table of plans.
+std::string text_report(const SweepQuestion& question, const SweepResult& result);
 
 /// Throws Error(input) at `file` unless `json` is a result that this version can show: format, version, and
 /// every value that a report reads, with indices in range. Further keys are let through.

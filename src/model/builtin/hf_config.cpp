@@ -47,6 +47,19 @@ DType dtype_of(const Config& config, const ImportOptions& options) {
     return dtype;
 }
 
+/// Families name it differently; multimodal models keep it with their text model.
+std::optional<std::int64_t> experts_per_token(const json::Value& config) {
+    for (const char* key :
+         {"num_experts_per_tok", "num_experts_per_token", "moe_top_k", "moe_topk", "top_k_experts"}) {
+        const std::optional<json::Value> count = config.find(key);
+        if (count && count->is_integer() && count->integer() > 0) {
+            return count->integer();
+        }
+    }
+    const std::optional<json::Value> text = config.find("text_config");
+    return text && text->is_object() ? experts_per_token(*text) : std::nullopt;
+}
+
 // transformers collects the classes of a model and its parts in a set, which has no order.
 void sort_unique(std::vector<std::string>& names) {
     std::ranges::sort(names);
@@ -66,6 +79,7 @@ ModelGraph read_hf_config(std::string_view text, const std::string& shown, const
     builder.set_dtype(dtype_of(config, options));
     builder.graph().no_split_classes.assign(family.no_split_classes.begin(), family.no_split_classes.end());
     builder.graph().longest_sequence = family.longest_sequence(config);
+    builder.graph().experts_per_token = experts_per_token(config.value());
     architecture.build(config, Place(builder));
     ModelGraph graph = builder.finish();
     sort_unique(graph.no_split_classes);

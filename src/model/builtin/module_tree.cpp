@@ -242,6 +242,7 @@ constinit const ImporterInfo module_tree{
         [](const ImportSource& source, const ImportOptions& options) {
             const json::Document document(read_text(source.path), source.shown);
             ModelGraph graph = Reader(document.root()).read();
+            graph.dtypes_recorded = !options.dtype;
             if (options.dtype) {
                 for (Tensor& tensor : graph.tensors) {
                     tensor.dtype = is_floating_point(tensor.dtype) ? *options.dtype : tensor.dtype;

@@ -1,0 +1,123 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "fsdplan/base.hpp"
+#include "fsdplan/model.hpp"
+#include "fsdplan/schedule.hpp"
+
+// Hardware as data, and what work costs on it.
+namespace fsdplan {
+
+struct Gpu {
+    std::string name;   ///< "h100-sxm"
+    std::string title;  ///< "NVIDIA H100 SXM 80GB"
+    std::string architecture;
+    Bytes memory;                        ///< as CUDA sees it; the smallest of the reported values
+    std::vector<double> memory_reports;  ///< GiB, all values that were reported
+    std::int64_t sm_count = 0;
+    double memory_bytes_per_s = 0.0;
+    double flops_half = 0.0;    ///< bf16 or fp16, dense, per second
+    double flops_single = 0.0;  ///< fp32
+    double gemm_efficiency = 0.0;  ///< best found matrix product over the dense peak
+    double link_bytes_per_s = 0.0;  ///< NVLink or the like, per direction; 0: none
+    bool all_to_all_links = false;  ///< every GPU of a node reaches every other over such links (NVSwitch)
+    double pcie_bytes_per_s = 0.0;  ///< per direction
+    std::int64_t cublas_workspace_bytes = 0;
+    std::string usual_cluster;  ///< where it is usually found
+    std::string source;
+};
+
+/// A measured or fitted time over size of one collective on one group.
+struct CollectiveCurve {
+    std::string id;
+    CollectiveKind kind{};
+    std::int64_t ranks = 0;
+    std::int64_t nodes = 0;
+    struct Point {
+        double bytes;
+        double us;
+    };
+    std::vector<Point> points;  ///< measured; rising sizes
+    struct Line {
+        double us;
+        double bytes_per_us;
+    };
+    std::vector<Line> lines;          ///< t = min over lines of us + bytes / bytes_per_us, when there are no points
+    double plateau_bytes_per_s = 0.0;  ///< bus bandwidth for large sizes, when that is all that is known
+    std::string source;
+};
+
+struct Cluster {
+    std::string name;
+    std::string title;
+    Gpu gpu;
+    std::int64_t gpus = 1;
+    std::int64_t gpus_per_node = 1;
+    double network_bytes_per_s = 0.0;  ///< of one node, per direction
+    std::vector<CollectiveCurve> curves;
+    std::string source;
+    Bytes budget;  ///< memory that a process may use: the GPU's, or what the user allows
+
+    std::int64_t nodes() const { return ceil_div(gpus, gpus_per_node); }
+};
+
+/// What the command line says about hardware.
+struct ClusterRequest {
+    std::optional<std::string> cluster;  ///< a name, or a file in the format of models/clusters
+    std::optional<std::string> gpu;
+    std::optional<std::int64_t> gpus;
+    std::optional<std::int64_t> gpus_per_node;
+    std::optional<Bytes> memory;
+};
+
+/// Throws Error(input) for unknown names (with near ones) and for GPUs that do not divide into nodes. Without a
+/// cluster a GPU stands in its usual one; without either it is one node of H100.
+Cluster find_cluster(const ClusterRequest& request);
+
+/// What the library holds.
+std::vector<Gpu> library_gpus();
+std::vector<Cluster> library_clusters();
+
+/// Where an estimate comes from.
+enum class Origin : std::uint8_t {
+    exact,
+    measured,  ///< interpolated on a measured curve of this collective and group
+    scaled,    ///< from a measured curve of another group size, or of the mirrored collective
+    fitted,    ///< straight lines fitted to measurements
+    model,     ///< NCCL's own formulas on the links' speeds
+};
+std::string_view name(Origin origin);
+
+/// Ranks that communicate, as they lie on the nodes.
+struct Placement {
+    std::int64_t ranks = 1;
+    std::int64_t nodes = 1;    ///< that the group spans
+    std::int64_t sharing = 1;  ///< groups that use a node's network at the same time
+};
+Placement place(RankGroup group, const Mesh& mesh, const Cluster& cluster, std::int64_t ranks);
+
+struct CollectiveTime {
+    Estimate ns;
+    Origin origin = Origin::model;
+    std::string_view curve;  ///< id of the curve used, if any
+};
+
+/// Time of one collective of full size `size` (nccl-tests' S).
+///
+/// Log-log interpolation of a measured curve where there is one, else fitted lines, else NCCL's latency and
+/// bandwidth model with the plateau of the links. One rank moves nothing and costs a launch.
+CollectiveTime collective_time(const Cluster& cluster, CollectiveKind kind, Bytes size, const Placement& group);
+
+/// Matrix products of `flops` operations in `dtype`: the best found rate of the GPU with a margin for shapes
+/// that are not the best.
+Estimate matmul_time(const Gpu& gpu, double flops, DType dtype);
+
+/// Kernels that stream `bytes` through device memory.
+Estimate memory_time(const Gpu& gpu, double bytes);
+
+}  // namespace fsdplan

@@ -1,0 +1,46 @@
+#include <algorithm>
+#include <cmath>
+
+#include "planner/estimates.hpp"
+
+namespace fsdplan {
+namespace {
+
+constexpr std::int64_t mib = std::int64_t{1} << 20U;
+
+}  // namespace
+
+ProcessBytes estimate_process(const Cluster& cluster, const TrainingJob& job) {
+    ProcessBytes out;
+    const std::int64_t workspace = cluster.gpu.cublas_workspace_bytes;
+    out.workspace = {workspace, workspace, 2 * workspace};
+    // Lazily loaded kernels: 0.45 to 0.55 GiB; all at once: up to 0.92 GiB.
+    out.context = {512 * mib, 460 * mib, 942 * mib};
+    const std::int64_t communicators = is_hybrid(job.strategy) ? 2 : 1;
+    const bool several_nodes = cluster.nodes() > 1;
+    // One ring over 24 channels takes 221 MiB; ranks with a network edge hold up to two; NVLS adds 256 MiB.
+    const std::int64_t each = several_nodes ? 384 * mib : 256 * mib;
+    out.nccl = cluster.gpus == 1
+                   ? Estimate{}
+                   : Estimate{communicators * each, communicators * 200 * mib, communicators * (each + 512 * mib)};
+    out.nccl_note = cluster.gpus == 1 ? "one GPU: no communicator"
+                                      : std::to_string(communicators) + (communicators == 1 ? " communicator"
+                                                                                             : " communicators") +
+                                            ", outside the allocator";
+    return out;
+}
+
+Estimate estimate_slack(const Estimate& allocated, std::int64_t constant_bytes, std::int64_t run_ahead_bytes) {
+    // Published runs reserve 1.05 to 1.37 times what is active at the peak. Shards and states never move, so the
+    // slack is what the rest makes: a third of it as a rule, in the worst of these runs five sixths.
+    const auto moving = [&](std::int64_t bytes) {
+        return static_cast<double>(std::max<std::int64_t>(0, bytes - constant_bytes));
+    };
+    const auto round = [](double bytes) { return static_cast<std::int64_t>(std::llround(bytes)); };
+    const double most = std::min(0.37 * static_cast<double>(allocated.high), 0.83 * moving(allocated.high));
+    return {.value = round(0.20 * moving(allocated.value)),
+            .low = round(0.05 * moving(allocated.low)),
+            .high = std::max(round(0.20 * moving(allocated.value)), round(most)) + run_ahead_bytes};
+}
+
+}  // namespace fsdplan

@@ -1,0 +1,34 @@
+#pragma once
+
+#include "planner/estimates.hpp"
+
+namespace fsdplan {
+
+/// What the plans of one job share, so that it is estimated once.
+struct Evaluation {
+    const ModuleTree& tree;
+    const ModelFacts& facts;
+    const Cluster& cluster;
+    Activations activations;
+    LossBytes loss;
+};
+/// `question.tree`, `facts` and `cluster` must outlive the result.
+Evaluation evaluation_of(const SweepQuestion& question, const ModelFacts& facts, const TrainingJob& job,
+                         const Cluster& cluster);
+
+PlanResult evaluate(const Evaluation& about, const WrapPlan& plan, const TrainingJob& job);
+
+/// What a plan is, in words.
+std::string label_of(const ModuleTree& tree, const WrapPlan& plan);
+
+/// Python that draws these boundaries; `threshold` is the interval of min_num_params when there is one.
+PlanCode code_of(const SweepQuestion& question, const PlanResult& plan, const TrainingJob& job);
+
+/// Traffic of the same units under other strategies.
+std::vector<StrategyTraffic> compare_strategies(const SweepQuestion& question, const WrapPlan& plan,
+                                                const TrainingJob& job);
+
+/// What to change next about a plan, most useful first.
+std::vector<Change> changes_for(const SweepQuestion& question, const ModelFacts& facts, const PlanResult& plan);
+
+}  // namespace fsdplan

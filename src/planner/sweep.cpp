@@ -1,0 +1,263 @@
+#include <algorithm>
+
+#include "base/quantity.hpp"
+#include "planner/evaluation.hpp"
+
+namespace fsdplan {
+namespace {
+
+constexpr std::size_t most_plans = 10'000;
+
+WrapOptions options_for(const SweepQuestion& question, const TrainingJob& job) {
+    WrapOptions options = wrap_options(job);
+    options.rank = question.wrap.rank;
+    options.ignored_modules = question.wrap.ignored_modules;
+    options.ignored_parameters = question.wrap.ignored_parameters;
+    options.keep_full_precision = question.wrap.keep_full_precision;
+    if (!runtime(job.runtime).wraps_by_policy) {
+        // A policy draws its boundaries on the whole model before fully_shard sees it.
+        options.use_orig_params = false;
+        options.mixed_precision = false;
+        options.param_dtype.reset();
+    }
+    return options;
+}
+
+/// Boundaries that a policy of FSDP1 drew, as fully_shard calls in the order in which they were drawn.
+WrapPlan as_calls(const ModuleTree& tree, const WrapPlan& plan, const WrapOptions& options) {
+    if (!plan.complete) {
+        return plan;
+    }
+    PolicySpec spec;
+    spec.kind = PolicySpec::Kind::calls;
+    for (const std::int32_t index : plan.construction_order) {
+        spec.calls.push_back({.modules = {plan.units[static_cast<std::size_t>(index)].path}});
+    }
+    return wrap(tree, spec, options);
+}
+
+WrapPlan whole_model(const ModuleTree& tree) {
+    WrapPlan plan = wrap(tree, {}, {});
+    plan.diagnostics.clear();  // they are about flat parameters, which DDP does not have
+    return plan;
+}
+
+struct Boundaries {
+    std::int64_t low = 0;
+    std::optional<std::int64_t> high;
+    WrapPlan plan;
+};
+
+/// The only size member of a policy that has a number, to say which other numbers would do the same.
+const PolicySpec::Member* single_size(const PolicySpec& policy) {
+    const bool single = policy.kind == PolicySpec::Kind::recursive && policy.members.size() == 1 &&
+                        policy.members.front().name == "size";
+    return single ? &policy.members.front() : nullptr;
+}
+
+std::vector<Boundaries> boundaries_for(const SweepQuestion& question, const TrainingJob& job) {
+    const RuntimeInfo& info = runtime(job.runtime);
+    std::vector<Boundaries> out;
+    if (!info.has_units) {
+        out.push_back({.low = 0, .high = std::nullopt, .plan = whole_model(question.tree)});
+        return out;
+    }
+    const WrapOptions options = options_for(question, job);
+    const auto add = [&](std::int64_t low, std::optional<std::int64_t> high, WrapPlan plan) {
+        out.push_back({low, high,
+                       info.wraps_by_policy ? std::move(plan) : as_calls(question.tree, plan, options)});
+    };
+    const PolicySpec::Member* size = single_size(question.policy);
+    if (!question.sweep_thresholds && size == nullptr) {
+        out.push_back({.low = 0, .high = std::nullopt, .plan = units_of(question, job)});
+        return out;
+    }
+    std::vector<ThresholdInterval> intervals = thresholds(question.tree, question.policy, options);
+    std::ranges::reverse(intervals);
+    const double wanted = size != nullptr ? size->min_num_params.value_or(static_cast<double>(default_min_num_params)) : 0.0;
+    for (ThresholdInterval& interval : intervals) {
+        const bool holds = wanted >= static_cast<double>(interval.low) &&
+                           (!interval.high || wanted <= static_cast<double>(*interval.high));
+        if (question.sweep_thresholds || holds) {
+            add(interval.low, interval.high, std::move(interval.plan));
+        }
+    }
+    if (out.empty()) {  // a fraction between two intervals
+        out.push_back({.low = 0, .high = std::nullopt, .plan = units_of(question, job)});
+    }
+    return out;
+}
+
+double tokens_per_ns(const SweepQuestion& question, const PlanResult& plan) {
+    const TrainingJob& job = question.jobs[plan.job];
+    return static_cast<double>(job.tokens() * job.accumulate) /
+           static_cast<double>(std::max<std::int64_t>(1, plan.step_ns.value));
+}
+
+/// The fastest plan that fits with certainty. Of plans that are as fast, as far as the estimate can tell, the one
+/// that needs least; of those that need as much, the fastest again.
+std::optional<std::size_t> best_that_fits(const SweepQuestion& question, const std::vector<PlanResult>& plans) {
+    constexpr double as_fast = 0.97;
+    std::vector<std::size_t> fitting;
+    double fastest = 0.0;
+    for (std::size_t i = 0; i < plans.size(); ++i) {
+        if (plans[i].fits == true && plans[i].runs()) {
+            fitting.push_back(i);
+            fastest = std::max(fastest, tokens_per_ns(question, plans[i]));
+        }
+    }
+    std::erase_if(fitting, [&](std::size_t i) { return tokens_per_ns(question, plans[i]) < as_fast * fastest; });
+    if (fitting.empty()) {
+        return std::nullopt;
+    }
+    const auto needs = [&](std::size_t i) { return plans[i].process_bytes.value; };
+    const std::int64_t least = needs(*std::ranges::min_element(fitting, {}, needs));
+    const std::int64_t as_small = least + question.cluster.budget.count / 50;
+    std::erase_if(fitting, [&](std::size_t i) { return needs(i) > as_small; });
+    return *std::ranges::min_element(fitting, {}, [&](std::size_t i) {
+        return std::pair(plans[i].units, plans[i].step_ns.value);
+    });
+}
+
+/// Without a recommended plan: the smallest of those that may fit, else the smallest at all.
+std::size_t closest(const std::vector<PlanResult>& plans) {
+    std::size_t best = 0;
+    const auto worth = [](const PlanResult& plan) {
+        return std::pair(plan.runs() ? 1 : 0, plan.fits ? 0 : 1);
+    };
+    for (std::size_t i = 1; i < plans.size(); ++i) {
+        const auto a = worth(plans[i]);
+        const auto b = worth(plans[best]);
+        if (a > b || (a == b && plans[i].process_bytes.value < plans[best].process_bytes.value)) {
+            best = i;
+        }
+    }
+    return best;
+}
+
+std::string deciding_term(const PlanResult& plan) {
+    const MemoryTerm* decides = nullptr;
+    const auto weight = [&](const MemoryTerm& term) {
+        return plan.fits ? term.bytes.value : term.bytes.high - term.bytes.low;
+    };
+    for (const MemoryTerm& term : plan.memory) {
+        if (decides == nullptr || weight(term) > weight(*decides)) {
+            decides = &term;
+        }
+    }
+    return decides == nullptr ? std::string() : decides->name;
+}
+
+const Diagnostic* refusal(const PlanResult& plan) {
+    for (const Diagnostic& d : plan.wrap.diagnostics) {
+        if (d.severity != Severity::warning) {
+            return &d;
+        }
+    }
+    return nullptr;
+}
+
+std::string verdict_text(const PlanResult& plan, const std::string& decided_by, std::int64_t budget) {
+    if (const Diagnostic* error = refusal(plan)) {
+        return "PyTorch refuses: " + error->message;
+    }
+    const std::string of_budget = " of " + show_bytes(budget);
+    if (!plan.fits) {
+        return "depends on " + shown_term(decided_by) + ": between " + show_bytes(plan.process_bytes.low) + " and " +
+               show_bytes(plan.process_bytes.high) + of_budget;
+    }
+    if (*plan.fits) {
+        return "fits: " + show_bytes(plan.left_bytes) + of_budget + " left; the largest part is " + shown_term(decided_by);
+    }
+    return "does not fit: needs at least " + show_bytes(plan.process_bytes.low) + of_budget +
+           "; the largest part is " + shown_term(decided_by);
+}
+
+void add_collective_assumptions(const SweepQuestion& question, const PlanResult& plan, SweepResult& out) {
+    const TrainingJob& job = question.jobs[plan.job];
+    std::vector<std::string> said;
+    for (const Collective& call : plan.layout.collectives) {
+        const Placement group = place(call.group, job.mesh, question.cluster, call.ranks);
+        const CollectiveTime time = collective_time(question.cluster, call.kind, call.full_size(), group);
+        std::string key = std::string(name(call.kind)) + " over " + std::to_string(call.ranks) + " ranks";
+        if (std::ranges::find(said, key) != said.end()) {
+            continue;
+        }
+        out.assumptions.push_back({"time of " + key, std::string(name(time.origin)),
+                                   time.curve.empty() ? "NCCL's formulas and link speeds" : std::string(time.curve),
+                                   show_bytes(call.full_size().count) + " take " + show_duration(time.ns.value)});
+        said.push_back(std::move(key));
+    }
+}
+
+void add_assumptions(const SweepQuestion& question, const ModelFacts& facts, const PlanResult& plan, SweepResult& out) {
+    const auto add = [&](std::string name, std::string value, std::string from, std::string note) {
+        out.assumptions.push_back({std::move(name), std::move(value), std::move(from), std::move(note)});
+    };
+    add("attention", "flash", "default", "scores are not stored; eager attention keeps sequence x sequence of them");
+    add("dropout", "none", "default", "masks of dropout layers are not counted");
+    if (facts.shape.has_experts) {
+        add("experts a token", std::to_string(facts.experts_per_token),
+            facts.experts_per_token_known ? "model" : "default", "balanced routing");
+    }
+    add("matrix products", std::to_string(static_cast<int>(question.cluster.gpu.gemm_efficiency * 90.0)) + " % of peak",
+        question.cluster.gpu.name, "nine tenths of the best product found on this GPU");
+    add_collective_assumptions(question, plan, out);
+}
+
+}  // namespace
+
+std::string shown_term(std::string_view name) {
+    std::string text(name);
+    std::ranges::replace(text, '_', ' ');
+    return text;
+}
+
+WrapPlan units_of(const SweepQuestion& question, const TrainingJob& job) {
+    const RuntimeInfo& info = runtime(job.runtime);
+    if (!info.has_units) {
+        return whole_model(question.tree);
+    }
+    const WrapOptions options = options_for(question, job);
+    WrapPlan plan = wrap(question.tree, question.policy, options);
+    const bool drawn_by_policy = question.policy.kind != PolicySpec::Kind::calls;
+    return info.wraps_by_policy || !drawn_by_policy ? plan : as_calls(question.tree, plan, options);
+}
+
+SweepResult sweep(const SweepQuestion& question) {
+    const ModelFacts facts = facts_of(question.model, question.tree);
+    SweepResult out;
+    for (std::size_t j = 0; j < question.jobs.size(); ++j) {
+        const TrainingJob& job = question.jobs[j];
+        check(job, question.cluster.gpus);
+        const Evaluation about = evaluation_of(question, facts, job, question.cluster);
+        for (const Boundaries& boundaries : boundaries_for(question, job)) {
+            if (out.plans.size() == most_plans) {
+                throw Error(ErrorKind::input, "sweep",
+                            "more than 10,000 plans; give fewer values for the options that are lists");
+            }
+            PlanResult plan = evaluate(about, boundaries.plan, job);
+            plan.threshold_low = boundaries.low;
+            plan.threshold_high = boundaries.high;
+            plan.job = j;
+            plan.label = runtime(job.runtime).has_units ? label_of(question.tree, plan.wrap) : "whole model";
+            plan.strategies = compare_strategies(question, plan.wrap, job);
+            plan.code = code_of(question, plan, job);
+            out.plans.push_back(std::move(plan));
+        }
+    }
+    out.recommended = best_that_fits(question, out.plans);
+    out.shown = out.recommended.value_or(closest(out.plans));
+    const PlanResult& shown = out.plans[out.shown];
+    out.verdict.fits = shown.runs() ? shown.fits : std::optional<bool>(false);
+    out.verdict.left_bytes = shown.left_bytes;
+    out.verdict.decided_by = shown.runs() ? deciding_term(shown) : std::string(name(refusal(shown)->rule));
+    out.verdict.text = verdict_text(shown, out.verdict.decided_by, question.cluster.budget.count);
+    if (shown.runs()) {
+        out.verdict.next = changes_for(question, facts, shown);
+    }
+    add_assumptions(question, facts, shown, out);
+    return out;
+}
+
+}  // namespace fsdplan

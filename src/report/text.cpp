@@ -1,0 +1,235 @@
+#include <fmt/core.h>
+
+#include <algorithm>
+
+#include "base/quantity.hpp"
+#include "fsdplan/report.hpp"
+#include "report/facts.hpp"
+
+namespace fsdplan {
+namespace {
+
+constexpr std::size_t width = 100;
+constexpr std::size_t most_diagnostics = 4;
+constexpr std::size_t most_classes = 6;
+
+/// Text cut to `columns`, with "..." where something is missing.
+std::string fitted(const std::string& text, std::size_t columns) {
+    return text.size() <= columns ? text : text.substr(0, columns - 3) + "...";
+}
+
+/// Words in lines of at most `width`, those after the first behind `indent` spaces.
+std::string wrapped(const std::string& text, std::size_t indent) {
+    std::string out;
+    std::size_t column = indent;
+    std::size_t begin = 0;
+    while (begin < text.size()) {
+        const std::size_t end = std::min(text.find(' ', begin), text.size());
+        const std::string word = text.substr(begin, end - begin);
+        if (column + word.size() + 1 > width && column > indent) {
+            out += '\n' + std::string(indent, ' ');
+            column = indent;
+        } else if (begin > 0) {
+            out += ' ';
+            ++column;
+        }
+        out += word;
+        column += word.size();
+        begin = end + 1;
+    }
+    return out;
+}
+
+std::string row(std::string_view head, const std::string& text) {
+    constexpr std::size_t indent = 11;
+    return fmt::format("{:<{}}{}\n", head, indent, wrapped(text, indent));
+}
+
+std::string shown_path(const std::string& path) {
+    return path.empty() ? "the root" : path;
+}
+
+std::string question_lines(const SweepQuestion& question, const TrainingJob& job) {
+    const ParameterTotals totals = totals_of(question.tree);
+    const Dtypes dtypes = dtypes_of(question.tree, job);
+    const Cluster& cluster = question.cluster;
+    std::string text = fmt::format("{} ({}), {} parameters", question.model.name,
+                                   short_name(question.tree.class_info(ModuleIndex{0}).name),
+                                   show_numel(totals.numel));
+    if (totals.trainable_numel != totals.numel) {
+        text += fmt::format(", {} trainable", show_numel(totals.trainable_numel));
+    }
+    text += fmt::format(", stored in {}, on {} x {}{}", name(dtypes.stored), cluster.gpus, cluster.gpu.title,
+                        cluster.nodes() > 1 ? fmt::format(" in {} nodes", cluster.nodes()) : std::string());
+    std::string how = fmt::format("{} {}, {} x {} tokens a GPU", job.runtime, name(job.strategy), job.batch, job.sequence);
+    if (job.mesh.replicate > 1 && job.mesh.shard > 1) {
+        how += fmt::format(", mesh {}x{}", job.mesh.replicate, job.mesh.shard);
+    }
+    if (job.accumulate > 1) {
+        how += fmt::format(", {} micro-batches{}", job.accumulate, job.no_sync ? " without gradient sync" : "");
+    }
+    how += fmt::format(", {} compute, {} reduction, {}, loss {}", name(dtypes.compute), name(dtypes.reduce),
+                       name(job.optimizer), name(job.loss));
+    how += job.activation_checkpointing.mode == ActivationCheckpointing::Mode::none
+               ? std::string(", no activation checkpointing")
+               : ", activation checkpointing " + name(job.activation_checkpointing);
+    how += job.offload ? ", offload to host memory" : "";
+    return wrapped(text, 0) + "\n" + wrapped(how, 0) + "\n";
+}
+
+std::string units_line(const PlanResult& plan) {
+    std::string classes;
+    for (std::size_t i = 0; i < std::min(plan.units_by_class.size(), most_classes); ++i) {
+        classes += fmt::format("{}{} {}", i == 0 ? "" : ", ", plan.units_by_class[i].second, plan.units_by_class[i].first);
+    }
+    if (plan.units_by_class.size() > most_classes) {
+        classes += fmt::format(" and {} classes more", plan.units_by_class.size() - most_classes);
+    }
+    const std::int64_t empty = plan.units - plan.units_with_parameters;
+    std::string text = fmt::format("{}: {}", plan.units, classes);
+    text += empty > 0 ? fmt::format(", {} without parameters", empty) : std::string();
+    const std::string largest = plan.largest_unit < 0
+                                    ? std::string("none")
+                                    : shown_path(plan.wrap.units[static_cast<std::size_t>(plan.largest_unit)].path);
+    return row("Units", text) +
+           row("", fmt::format("largest {} with {} elements, root {}", largest, show_numel(plan.largest_unit_numel),
+                               show_numel(plan.root_numel)));
+}
+
+std::string problems(const PlanResult& plan) {
+    if (plan.wrap.diagnostics.empty()) {
+        return row("Problems", "none before the job starts");
+    }
+    std::string out;
+    std::size_t shown = 0;
+    for (const Diagnostic& d : plan.wrap.diagnostics) {
+        if (shown == most_diagnostics) {
+            out += row("", fmt::format("and {} more (--json lists them)", plan.wrap.diagnostics.size() - shown));
+            break;
+        }
+        out += row(shown == 0 ? "Problems" : "",
+                   fmt::format("{} ({}): {}", name(d.rule), name(d.severity), d.message));
+        ++shown;
+    }
+    return out;
+}
+
+std::string interval(const Estimate& bytes) {
+    return bytes.low == bytes.high ? std::string("exact")
+                                   : fmt::format("{} to {}", show_bytes(bytes.low), show_bytes(bytes.high));
+}
+
+std::string memory_table(const PlanResult& plan) {
+    std::string moment(name(plan.peak_phase));
+    if (!plan.peak_unit.empty()) {
+        moment += " of " + plan.peak_unit;
+    }
+    std::string out = row("Memory", "of one GPU at the peak, " + moment + ":");
+    std::string nothing;
+    for (const MemoryTerm& term : plan.memory) {
+        if (term.bytes.high == 0 && term.largest_bytes == 0) {
+            nothing += (nothing.empty() ? "" : ", ") + shown_term(term.name);
+            continue;
+        }
+        std::string note = term.note.substr(0, term.note.find(';'));
+        if (term.largest_bytes > term.bytes.value) {
+            note = fmt::format("up to {} at another moment", show_bytes(term.largest_bytes));
+        }
+        out += fmt::format("  {:<24}{:>10}  {:<24}{}\n", shown_term(term.name), show_bytes(term.bytes.value),
+                           term.exact ? "exact" : interval(term.bytes), fitted(note, 38));
+    }
+    out += fmt::format("  {:<24}{:>10}  {:<24}{}\n", "process", show_bytes(plan.process_bytes.value),
+                       interval(plan.process_bytes), "what the driver shows for it");
+    if (!nothing.empty()) {
+        out += "  " + wrapped("nothing: " + nothing, 2) + "\n";
+    }
+    return out;
+}
+
+std::string traffic(const PlanResult& plan) {
+    std::string text = fmt::format("{} sent by each GPU in a step:", show_bytes(plan.layout.sent_bytes));
+    std::vector<std::pair<CollectiveKind, std::int64_t>> counts;
+    for (const Collective& call : plan.layout.collectives) {
+        const auto found = std::ranges::find(counts, call.kind, &std::pair<CollectiveKind, std::int64_t>::first);
+        if (found == counts.end()) {
+            counts.push_back({call.kind, call.count});
+        } else {
+            found->second += call.count;
+        }
+    }
+    for (std::size_t i = 0; i < counts.size(); ++i) {
+        text += fmt::format("{} {} {}", i == 0 ? "" : ",", counts[i].second, name(counts[i].first));
+    }
+    text += counts.empty() ? " no collectives" : "";
+    std::string others;
+    for (const StrategyTraffic& strategy : plan.strategies) {
+        others += fmt::format("{}{} {}", others.empty() ? "" : ", ", strategy.strategy, show_bytes(strategy.sent_bytes));
+    }
+    return row("Traffic", text) + row("", "the same units: " + others) +
+           row("Step", fmt::format("{} ({} to {}), {} of it waiting for collectives", show_duration(plan.step_ns.value),
+                                   show_duration(plan.step_ns.low), show_duration(plan.step_ns.high),
+                                   show_duration(plan.exposed_ns.value)));
+}
+
+std::string next_lines(const Verdict& verdict) {
+    std::string out;
+    for (const Change& change : verdict.next) {
+        out += row(out.empty() ? "Next" : "", change.change + ": " + change.effect);
+    }
+    return out;
+}
+
+std::string thresholds_text(const PlanResult& plan) {
+    return plan.threshold_high
+               ? fmt::format("{}..{}", show_integer(plan.threshold_low), show_integer(*plan.threshold_high))
+               : fmt::format("{} and more", show_integer(plan.threshold_low));
+}
+
+std::string fits_text(const PlanResult& plan) {
+    if (!plan.runs()) {
+        return "refused";
+    }
+    return plan.fits ? (*plan.fits ? "yes" : "no") : "maybe";
+}
+
+std::string table(const SweepResult& result) {
+    std::string out = fmt::format("\n{:<9}{:<29}{:>5}{:>9}{:>10}{:>9}  {}\n", "fits", "min_num_params", "units", "largest",
+                                  "peak", "step", "plan");
+    for (std::size_t i = 0; i < result.plans.size(); ++i) {
+        const PlanResult& plan = result.plans[i];
+        std::string label = plan.label;
+        for (std::size_t s = plan.settings.size(); s-- > 0;) {
+            label.insert(0, plan.settings[s].first + "=" + plan.settings[s].second + " ");
+        }
+        const bool recommended = result.recommended == i;
+        out += fmt::format("{:<9}{:<29}{:>5}{:>9}{:>10}{:>9}  {}\n", (recommended ? "* " : "  ") + fits_text(plan),
+                           thresholds_text(plan), plan.units, show_numel(plan.largest_unit_numel),
+                           show_bytes(plan.process_bytes.value), show_duration(plan.step_ns.value), fitted(label, 27));
+    }
+    return out;
+}
+
+std::string about_plan(const SweepQuestion& question, const SweepResult& result) {
+    const PlanResult& plan = result.plans[result.shown];
+    std::string text = plan.label;
+    for (const auto& [option, value] : plan.settings) {
+        text += fmt::format(", {} {}", option, value);
+    }
+    if (question.sweep_thresholds && result.plans.size() > 1) {
+        text += ", min_num_params " + thresholds_text(plan);
+    }
+    return row(result.recommended ? "Plan" : "Closest", text);
+}
+
+}  // namespace
+
+std::string text_report(const SweepQuestion& question, const SweepResult& result) {
+    const PlanResult& plan = result.plans[result.shown];
+    std::string out = wrapped(result.verdict.text, 0) + "\n\n";
+    out += question_lines(question, question.jobs[plan.job]) + "\n";
+    out += about_plan(question, result);
+    out += units_line(plan) + problems(plan) + memory_table(plan) + traffic(plan) + next_lines(result.verdict);
+    return result.plans.size() > 1 ? out + table(result) : out;
+}
+
+}  // namespace fsdplan
