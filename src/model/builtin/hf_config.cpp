@@ -32,8 +32,7 @@ const Architecture& architecture_of(const Config& config, const FamilyInfo& fami
 // transformers collects the classes of a model and its parts in a set, which has no order.
 void sort_unique(std::vector<std::string>& names) {
     std::ranges::sort(names);
-    const auto rest = std::ranges::unique(names);
-    names.erase(rest.begin(), rest.end());
+    names.erase(std::unique(names.begin(), names.end()), names.end());  // clang 14 cannot take a ranges::subrange
 }
 
 }  // namespace
