@@ -1,18 +1,39 @@
 # How a stage of the pipeline is declared.
 
-# fsdplan_library(<stage> SOURCES ... HEADERS ... [PUBLIC targets] [PRIVATE targets])
+# Sets <out> to whether linking this target links nothing.
+function(fsdplan_header_only out target)
+  get_target_property(type ${target} TYPE)
+  get_target_property(linked ${target} INTERFACE_LINK_LIBRARIES)
+  if(type STREQUAL "INTERFACE_LIBRARY" AND NOT linked)
+    set(${out} TRUE PARENT_SCOPE)
+  else()
+    set(${out} FALSE PARENT_SCOPE)
+  endif()
+endfunction()
+
+# fsdplan_library(<stage> [SOURCES ...] HEADERS ... [PUBLIC targets] [PRIVATE targets])
 #
-# A static library fsdplan::<stage>. HEADERS are public and relative to include/fsdplan.
+# A static library fsdplan::<stage> of all src/<stage>/*.cpp. SOURCES are those of its registries and what is
+# generated. HEADERS are public and relative to include/fsdplan.
 function(fsdplan_library name)
   cmake_parse_arguments(ARG "" "" "SOURCES;HEADERS;PUBLIC;PRIVATE" ${ARGN})
-  add_library(fsdplan_${name} STATIC ${ARG_SOURCES})
+  file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/${name}/*.cpp)
+  add_library(fsdplan_${name} STATIC ${sources} ${ARG_SOURCES})
   add_library(fsdplan::${name} ALIAS fsdplan_${name})
   list(TRANSFORM ARG_HEADERS PREPEND ${PROJECT_SOURCE_DIR}/include/fsdplan/)
   target_sources(fsdplan_${name} PUBLIC FILE_SET HEADERS
                  BASE_DIRS ${PROJECT_SOURCE_DIR}/include FILES ${ARG_HEADERS})
   target_compile_features(fsdplan_${name} PUBLIC cxx_std_20)
   target_include_directories(fsdplan_${name} PRIVATE ${PROJECT_SOURCE_DIR}/src)
-  target_link_libraries(fsdplan_${name} PUBLIC ${ARG_PUBLIC} PRIVATE ${ARG_PRIVATE} fsdplan_options)
+  foreach(library IN LISTS ARG_PRIVATE)
+    fsdplan_header_only(header_only ${library})
+    if(header_only)
+      # Its headers are used in our .cpp files only: those who link an installed fsdplan need not have it.
+      set(library $<BUILD_INTERFACE:${library}>)
+    endif()
+    target_link_libraries(fsdplan_${name} PRIVATE ${library})
+  endforeach()
+  target_link_libraries(fsdplan_${name} PUBLIC ${ARG_PUBLIC} PRIVATE $<BUILD_INTERFACE:fsdplan_options>)
   set_target_properties(fsdplan_${name} PROPERTIES EXPORT_NAME ${name} CXX_EXTENSIONS OFF)
   set_property(GLOBAL APPEND PROPERTY FSDPLAN_LIBRARIES fsdplan_${name})
 endfunction()

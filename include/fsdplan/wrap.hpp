@@ -92,8 +92,8 @@ struct WrapPlan {
     std::vector<std::int32_t>
         construction_order;  ///< indices into `units`, in the order they are constructed
     std::vector<Diagnostic> diagnostics;
-    /// False when PyTorch stops in the middle and what it would have decided next cannot be said; `units` then
-    /// holds those it had constructed.
+    /// False when PyTorch stops in the middle and what it would have decided next cannot be said; `units`
+    /// then holds those it had constructed.
     bool complete = true;
     /// The error with which PyTorch would stop at construction, if any.
     const Diagnostic* construction_error() const;
@@ -144,25 +144,25 @@ struct PolicySpec {
     };
     /// One fully_shard call, or one manual FSDP(...) around a module.
     struct Call {
-        std::vector<std::string> modules{};  ///< paths; several for the list form
+        std::vector<std::string> modules;  ///< paths; several for the list form
         bool list = false;                 ///< written as a list
-        std::vector<std::string> ignored_parameters{};
+        std::vector<std::string> ignored_parameters;
     };
     /// A member of the recursive path, by registry name.
     struct Member {
-        std::string name{};                      ///< "size", "transformer", "names", "always", …
-        std::optional<double> min_num_params{};  ///< torch's default of 1e8 when absent
-        std::optional<std::vector<std::string>> force_leaf{};  ///< torch's default when absent
-        std::optional<std::vector<std::string>> exclude{};     ///< torch's default when absent
-        std::vector<std::string> classes{};                    ///< transformer
-        std::vector<std::string> modules{};                    ///< names: paths or globs
+        std::string name;                      ///< "size", "transformer", "names", "always", …
+        std::optional<double> min_num_params;  ///< torch's default of 1e8 when absent
+        std::optional<std::vector<std::string>> force_leaf;  ///< torch's default when absent
+        std::optional<std::vector<std::string>> exclude;     ///< torch's default when absent
+        std::vector<std::string> classes;                    ///< transformer
+        std::vector<std::string> modules;                    ///< names: paths or globs
     };
 
     Kind kind = Kind::none;
     std::vector<Member> members;       ///< recursive: or-ed when there are several
     std::vector<std::string> classes;  ///< module_classes (ModuleWrapPolicy)
     std::vector<Rule> rules;           ///< custom
-    std::vector<Call> calls;           ///< calls (fully_shard) or manual (FSDP), in order; `manual` adds the root
+    std::vector<Call> calls;  ///< calls (fully_shard) or manual (FSDP), in order; `manual` adds the root
 };
 
 /// What a member's factory gets.
@@ -213,14 +213,15 @@ struct ThresholdInterval {
 /// neighbouring intervals differ in their units. Exact: nothing is sampled.
 ///
 /// `spec` must be recursive; its members named "size" get the threshold, others stay as they are.
-/// Source: every comparison of the recursive path is a number against the threshold, and the numbers depend on
-/// earlier comparisons only, so that the largest number that fell short is where the result changes next.
+/// Source: every comparison of the recursive path is a number against the threshold, and the numbers depend
+/// on earlier comparisons only, so that the largest number that fell short is where the result changes next.
 std::vector<ThresholdInterval> thresholds(const ModuleTree& tree, const PolicySpec& spec,
                                           const WrapOptions& options);
 
 /// The boundaries only of size_based_auto_wrap_policy, as fast as it goes: equal subtrees are decided once.
 /// Prepared once a model; an evaluation then touches each distinct subtree once and each unit once.
-/// For models without shared modules; tied parameters count as with use_orig_params=False. `tree` must outlive it.
+/// For models without shared modules; tied parameters count as with use_orig_params=False. `tree` must
+/// outlive it.
 class SizeBoundaries {
 public:
     explicit SizeBoundaries(const ModuleTree& tree);

@@ -17,7 +17,7 @@ std::span<const EmbeddedFile> nets();
 /// models/clusters: GPU and cluster descriptions.
 std::span<const EmbeddedFile> clusters();
 
-/// reports: the HTML report's template, style and script.
+/// reports/template: the page, its style, and one script a section.
 std::span<const EmbeddedFile> report_template();
 
 }  // namespace fsdplan::embedded

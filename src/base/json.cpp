@@ -1,10 +1,129 @@
 #include "base/json.hpp"
 
+#include <rapidjson/error/en.h>
+#include <rapidjson/memorystream.h>
+#include <rapidjson/reader.h>
+
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <utility>
 
 namespace fsdplan::json {
+
+// Fills a Document from the parser's events.
+class Builder {
+public:
+    explicit Builder(Document& document) : document_(document) {
+        document_.nodes_.emplace_back();  // index 0 means "none"
+    }
+
+    // The names are those that rapidjson::Reader calls.
+    // NOLINTBEGIN(readability-identifier-naming)
+    bool Null() {
+        add(Type::null);
+        return true;
+    }
+    bool Bool(bool value) {
+        document_.nodes_[add(Type::boolean)].integer = value ? 1 : 0;
+        return true;
+    }
+    bool Int(int value) { return Int64(value); }
+    bool Uint(unsigned value) { return Int64(value); }
+    bool Int64(std::int64_t value) {
+        document_.nodes_[add(Type::integer)].integer = value;
+        return true;
+    }
+    bool Uint64(std::uint64_t value) {  // above 2^63 - 1: no integer that anything here can use
+        return value > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max())
+                   ? Double(static_cast<double>(value))
+                   : Int64(static_cast<std::int64_t>(value));
+    }
+    bool Double(double value) {
+        document_.nodes_[add(Type::real)].real = value;
+        return true;
+    }
+    bool RawNumber(const char* /*text*/, std::size_t /*size*/, bool /*copy*/) { return false; }
+    bool String(const char* text, std::size_t size, bool /*copy*/) {
+        const std::uint32_t index = add(Type::string);
+        document_.nodes_[index].text = store({text, size});
+        return true;
+    }
+    bool StartObject() { return open(Type::object); }
+    bool StartArray() { return open(Type::array); }
+    bool Key(const char* text, std::size_t size, bool /*copy*/) {
+        key_ = store({text, size});
+        return true;
+    }
+    bool EndObject(std::size_t /*members*/) {
+        refuse_duplicates(open_.back().node);
+        open_.pop_back();
+        return true;
+    }
+    bool EndArray(std::size_t /*elements*/) {
+        open_.pop_back();
+        return true;
+    }
+    // NOLINTEND(readability-identifier-naming)
+
+private:
+    struct Open {
+        std::uint32_t node = 0;
+        std::uint32_t last_child = 0;
+    };
+
+    Document::Text store(std::string_view text) {
+        const Document::Text out{static_cast<std::uint32_t>(document_.characters_.size()),
+                                 static_cast<std::uint32_t>(text.size())};
+        document_.characters_ += text;
+        return out;
+    }
+
+    std::uint32_t add(Type type) {
+        const auto index = static_cast<std::uint32_t>(document_.nodes_.size());
+        Document::Node node;
+        node.type = type;
+        if (!open_.empty()) {
+            Open& parent = open_.back();
+            node.parent = parent.node;
+            if (document_.nodes_[parent.node].type == Type::object) {
+                node.key = key_;
+            }
+            (parent.last_child == 0 ? document_.nodes_[parent.node].first
+                                    : document_.nodes_[parent.last_child].next) = index;
+            ++document_.nodes_[parent.node].count;
+            parent.last_child = index;
+        }
+        document_.nodes_.push_back(node);
+        return index;
+    }
+
+    bool open(Type type) {
+        if (open_.size() == static_cast<std::size_t>(Document::deepest_nesting)) {
+            throw Error(ErrorKind::input, document_.file_,
+                        "nested deeper than " + std::to_string(Document::deepest_nesting) + " levels");
+        }
+        open_.push_back({.node = add(type), .last_child = 0});
+        return true;
+    }
+
+    void refuse_duplicates(std::uint32_t object) {
+        keys_.clear();
+        for (std::uint32_t i = document_.nodes_[object].first; i != 0; i = document_.nodes_[i].next) {
+            keys_.push_back(document_.view(document_.nodes_[i].key));
+        }
+        std::ranges::sort(keys_);
+        const auto twice = std::ranges::adjacent_find(keys_);
+        if (twice != keys_.end()) {
+            throw Error(ErrorKind::input, document_.file_,
+                        "the key " + quote(*twice) + " occurs twice in one object");
+        }
+    }
+
+    Document& document_;
+    Document::Text key_;
+    std::vector<Open> open_;
+    std::vector<std::string_view> keys_;
+};
 
 namespace {
 
@@ -29,6 +148,27 @@ std::string_view type_name(Type type) {
 }
 
 }  // namespace
+
+Document::Document(std::string_view text, std::string file) : file_(std::move(file)) {
+    constexpr std::size_t largest_text = std::size_t{1} << 31U;  // offsets are 32 bits wide
+    if (text.size() > largest_text) {
+        throw Error(ErrorKind::input, file_, "more than 2 GiB of JSON");
+    }
+    if (text.starts_with("\xef\xbb\xbf")) {
+        throw Error(ErrorKind::input, file_, "begins with a byte order mark, which is not JSON");
+    }
+    Builder builder(*this);
+    rapidjson::MemoryStream stream(text.data(), text.size());
+    rapidjson::Reader reader;
+    constexpr unsigned flags = rapidjson::kParseIterativeFlag | rapidjson::kParseValidateEncodingFlag |
+                               rapidjson::kParseFullPrecisionFlag;
+    const rapidjson::ParseResult result = reader.Parse<flags>(stream, builder);
+    if (result.IsError()) {
+        throw Error(ErrorKind::input, file_,
+                    "not valid JSON at byte " + std::to_string(result.Offset()) + ": " +
+                        rapidjson::GetParseError_En(result.Code()));
+    }
+}
 
 Value Document::root() const {
     return {this, 1};

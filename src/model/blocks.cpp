@@ -31,14 +31,17 @@ constexpr std::array activations{
     ActivationRow{"leaky_relu", "torch.nn.modules.activation.LeakyReLU"},
     ActivationRow{"linear", "transformers.activations.LinearActivation"},
     ActivationRow{"mish", "transformers.activations.MishActivation"},
+    ActivationRow{"prelu", "torch.nn.modules.activation.PReLU"},
     ActivationRow{"quick_gelu", "transformers.activations.QuickGELUActivation"},
     ActivationRow{"relu", "torch.nn.modules.activation.ReLU"},
     ActivationRow{"relu2", "transformers.activations.ReLUSquaredActivation"},
     ActivationRow{"relu6", "torch.nn.modules.activation.ReLU6"},
     ActivationRow{"sigmoid", "torch.nn.modules.activation.Sigmoid"},
     ActivationRow{"silu", "transformers.activations.SiLUActivation"},
+    ActivationRow{"sqrtsoftplus", "transformers.activations.SqrtSoftplusActivation"},
     ActivationRow{"swish", "torch.nn.modules.activation.SiLU"},
     ActivationRow{"tanh", "torch.nn.modules.activation.Tanh"},
+    ActivationRow{"xielu", "transformers.activations.XIELUActivation"},
 };
 
 std::vector<std::string> pretrained_bases(const ClassSpace& space) {
@@ -104,7 +107,18 @@ ModuleClass activation(std::string_view name, std::string_view where) {
         throw Error(ErrorKind::input, std::string(where),
                     "unknown activation \"" + std::string(name) + '"' + did_you_mean(name, known));
     }
+    if (name == "relu6") {
+        return {std::string(found->class_name), {"torch.nn.modules.activation.Hardtanh", nn_module}};
+    }
     return torch_class(std::string(found->class_name));
+}
+
+const ModuleClass& identity() {
+    static const ModuleClass c = torch_class("torch.nn.modules.linear.Identity");
+    return c;
+}
+ModuleClass torch_module(std::string_view name) {
+    return torch_class("torch.nn.modules." + std::string(name));
 }
 
 }  // namespace classes
@@ -147,7 +161,12 @@ Scope linear(Scope parent, std::string name, std::int64_t in, std::int64_t out, 
 }
 
 Scope embedding(Scope parent, std::string name, std::int64_t rows, std::int64_t width) {
-    const Scope m = parent.child(std::move(name), classes::embedding());
+    return embedding(parent, std::move(name), classes::embedding(), rows, width);
+}
+
+Scope embedding(Scope parent, std::string name, const ModuleClass& module_class, std::int64_t rows,
+                std::int64_t width) {
+    const Scope m = parent.child(std::move(name), module_class);
     m.parameter("weight", {rows, width});
     return m;
 }
@@ -176,14 +195,69 @@ Scope module_list(Scope parent, std::string name) {
 }
 
 Scope activation(Scope parent, std::string name, std::string_view function) {
-    return parent.child(std::move(name), classes::activation(function, parent.builder().graph().name));
+    const Scope m =
+        parent.child(std::move(name), classes::activation(function, parent.builder().graph().name));
+    // The two that learn; xIELU keeps its own dtype whatever the model's is.
+    if (function == "prelu") {
+        m.parameter("weight", {1});
+    } else if (function == "xielu") {
+        m.parameter("alpha_p", {1}, DType::bfloat16);
+        m.parameter("alpha_n", {1}, DType::bfloat16);
+        m.buffer("beta", {}, DType::bfloat16);
+        m.buffer("eps", {}, DType::bfloat16);
+    }
+    return m;
+}
+
+Scope identity(Scope parent, std::string name) {
+    return parent.child(std::move(name), classes::identity());
+}
+
+Scope conv1d(Scope parent, std::string name, std::int64_t in_per_group, std::int64_t out, std::int64_t kernel,
+             bool bias) {
+    const Scope m = parent.child(std::move(name), classes::conv1d());
+    m.parameter("weight", {out, in_per_group, kernel});
+    if (bias) {
+        m.parameter("bias", {out});
+    }
+    return m;
+}
+
+Scope conv2d(Scope parent, std::string name, std::int64_t in, std::int64_t out, std::int64_t kernel_height,
+             std::int64_t kernel_width, bool bias) {
+    const Scope m = parent.child(std::move(name), classes::conv2d());
+    m.parameter("weight", {out, in, kernel_height, kernel_width});
+    if (bias) {
+        m.parameter("bias", {out});
+    }
+    return m;
 }
 
 Scope rotary_embedding(Scope parent, std::string name, const ModuleClass& rotary, std::int64_t rotary_width) {
     const Scope m = parent.child(std::move(name), rotary);
-    m.buffer("inv_freq", {rotary_width / 2}, DType::float32, false);
-    m.buffer("original_inv_freq", {rotary_width / 2}, DType::float32, false);
+    const std::int64_t frequencies = ceil_div(rotary_width, 2);
+    m.buffer("inv_freq", {frequencies}, DType::float32, false);
+    m.buffer("original_inv_freq", {frequencies}, DType::float32, false);
     return m;
+}
+
+Scope rotary_embedding(Scope parent, std::string name, const ModuleClass& rotary,
+                       const std::vector<AttentionKind>& kinds) {
+    const Scope m = parent.child(std::move(name), rotary);
+    for (const AttentionKind& kind : kinds) {
+        const std::int64_t frequencies = ceil_div(kind.rotary_width, 2);
+        m.buffer(kind.name + "_inv_freq", {frequencies}, DType::float32, false);
+        m.buffer(kind.name + "_original_inv_freq", {frequencies}, DType::float32, false);
+    }
+    return m;
+}
+
+void repeat(Scope parent, std::string name, std::int64_t count, const ModuleClass& layer_class,
+            const std::function<void(Scope layer, std::int64_t index)>& fill) {
+    const Scope list = module_list(parent, std::move(name));
+    for (std::int64_t i = 0; i < count; ++i) {
+        fill(list.child(std::to_string(i), layer_class), i);
+    }
 }
 
 }  // namespace fsdplan

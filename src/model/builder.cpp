@@ -107,10 +107,28 @@ void Scope::drop_parameter(std::string_view name) const {
 }
 
 Scope Scope::operator[](std::string_view child_name) const {
+    const std::optional<Scope> child = find(child_name);
+    FSDPLAN_ASSERT(child.has_value(), "a family asks for a child that it has built");
+    return *child;
+}
+
+std::optional<Scope> Scope::find(std::string_view child_name) const {
     const std::vector<ChildSlot>& slots = node().children;
     const auto slot = std::ranges::find(slots, child_name, &ChildSlot::name);
-    FSDPLAN_ASSERT(slot != slots.end(), "a family asks for a child that it has built");
-    return {builder_, slot->module};
+    return slot == slots.end() ? std::nullopt : std::optional(Scope(builder_, slot->module));
+}
+
+const std::vector<std::int64_t>& Scope::shape(std::string_view parameter_name) const {
+    const std::vector<TensorSlot>& slots = node().parameters;
+    const auto slot = std::ranges::find(slots, parameter_name, &TensorSlot::name);
+    FSDPLAN_ASSERT(slot != slots.end(), "a family asks for a parameter that it has built");
+    return builder_->graph_.tensors[at(slot->tensor)].shape;
+}
+
+void Scope::freeze() const {
+    for (const TensorSlot& slot : node().parameters) {
+        builder_->graph_.tensors[at(slot.tensor)].requires_grad = false;
+    }
 }
 
 }  // namespace fsdplan

@@ -60,6 +60,12 @@ public:
 
     /// The child registered under this name; it must exist.
     Scope operator[](std::string_view child_name) const;
+    /// The child registered under this name, if there is one.
+    std::optional<Scope> find(std::string_view child_name) const;
+    /// Shape of a parameter of this module; it must exist.
+    const std::vector<std::int64_t>& shape(std::string_view parameter_name) const;
+    /// Turns requires_grad off for this module's own parameters.
+    void freeze() const;
 
     GraphBuilder& builder() const { return *builder_; }
     ModuleIndex index() const { return module_; }

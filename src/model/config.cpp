@@ -46,6 +46,11 @@ std::optional<std::int64_t> Config::optional_size(std::string_view key) const {
     return found ? std::optional(found->integer(1, largest_size)) : std::nullopt;
 }
 
+std::int64_t Config::integer(std::string_view key, std::int64_t absent) const {
+    const auto found = present(key);
+    return found ? found->integer(-largest_size, largest_size) : absent;
+}
+
 std::int64_t Config::count(std::string_view key, std::int64_t absent) const {
     return count({key}, absent);
 }
@@ -100,6 +105,15 @@ std::optional<Config> Config::nested(std::string_view key) const {
         found->fail("an object");
     }
     return Config(*found, defaults_used_);
+}
+
+Config Config::nested_or_empty(std::string_view key) const {
+    static const json::Document empty("{}", "(defaults)");
+    return nested(key).value_or(Config(empty.root(), defaults_used_));
+}
+
+std::int64_t Config::product(std::int64_t a, std::int64_t b) const {
+    return checked_mul(a, b, object_.where());
 }
 
 void Config::require_divides(std::int64_t divisor, std::string_view divisor_key, std::int64_t value,

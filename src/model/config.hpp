@@ -25,6 +25,8 @@ public:
     std::int64_t size(std::initializer_list<std::string_view> keys, std::int64_t absent,
                       std::int64_t least = 1) const;
     std::optional<std::int64_t> optional_size(std::string_view key) const;
+    /// A number that may be zero or negative, for keys where that switches something off: at most 2^40.
+    std::int64_t integer(std::string_view key, std::int64_t absent) const;
     /// A number of layers, experts or the like: at most 100 000, since each makes modules.
     std::int64_t count(std::string_view key, std::int64_t absent) const;
     std::int64_t count(std::initializer_list<std::string_view> keys, std::int64_t absent) const;
@@ -35,7 +37,11 @@ public:
     std::vector<std::int64_t> sizes(std::string_view key, std::vector<std::int64_t> absent) const;
     /// A nested configuration such as text_config; nothing when absent.
     std::optional<Config> nested(std::string_view key) const;
+    /// The same; when absent a configuration without any key, so that all defaults hold.
+    Config nested_or_empty(std::string_view key) const;
 
+    /// a * b, for sizes that a family multiplies; throws Error(input) when no model could have it.
+    std::int64_t product(std::int64_t a, std::int64_t b) const;
     /// Throws unless `divisor` divides the value of `key`, as transformers would on construction.
     void require_divides(std::int64_t divisor, std::string_view divisor_key, std::int64_t value,
                          std::string_view key) const;

@@ -52,25 +52,29 @@ std::vector<LibraryModel> library_models() {
 
 LibraryEntry library_entry(std::string_view name) {
     const std::string wanted = lower(name);
-    std::vector<std::string> known;
-    for (const LibraryModel& model : library_models()) {
-        known.push_back(model.folder);
-        known.insert(known.end(), model.aliases.begin(), model.aliases.end());
-        const bool named =
-            lower(model.folder) == wanted ||
-            std::ranges::any_of(model.aliases, [&](const std::string& a) { return lower(a) == wanted; });
-        if (!named) {
-            continue;
-        }
-        for (const embedded::EmbeddedFile& file : embedded::nets()) {
-            if (file.path == model.folder + std::string(config_file)) {
-                return {.folder = file.path.substr(0, model.folder.size()), .config = file.content};
-            }
-        }
+    const std::vector<LibraryModel> models = library_models();
+    const auto is_wanted = [&](const std::string& known) { return lower(known) == wanted; };
+    // A folder's own name comes before a short form of another's.
+    auto model = std::ranges::find_if(models, is_wanted, &LibraryModel::folder);
+    if (model == models.end()) {
+        model = std::ranges::find_if(
+            models, [&](const LibraryModel& m) { return std::ranges::any_of(m.aliases, is_wanted); });
     }
-    throw Error(ErrorKind::input, std::string(name),
-                "no such file, and no model of the library has this name" + did_you_mean(name, known) +
-                    " (`fsdplan models` lists them)");
+    if (model == models.end()) {
+        std::vector<std::string> known;
+        for (const LibraryModel& m : models) {
+            known.push_back(m.folder);
+            known.insert(known.end(), m.aliases.begin(), m.aliases.end());
+        }
+        throw Error(ErrorKind::input, std::string(name),
+                    "no such file, and no model of the library has this name" + did_you_mean(name, known) +
+                        " (`fsdplan models` lists them)");
+    }
+    const auto files = embedded::nets();
+    const auto file =
+        std::ranges::find(files, model->folder + std::string(config_file), &embedded::EmbeddedFile::path);
+    FSDPLAN_ASSERT(file != files.end(), "a model of the library has a configuration");
+    return {.folder = file->path.substr(0, model->folder.size()), .config = file->content};
 }
 
 }  // namespace fsdplan

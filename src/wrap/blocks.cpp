@@ -33,7 +33,8 @@ std::vector<std::string> block_classes(const ModuleTree& tree) {
         }
         std::map<ClassIndex, int> count;
         for (const ModuleIndex c : tree.children(module)) {
-            // A block has modules of its own; a list of plain layers (or of lists) repeats nothing worth a unit.
+            // A block has modules of its own; a list of plain layers (or of lists) repeats nothing worth a
+            // unit.
             if (tree.children(c).size() > 1 && !containers.matches(tree, c)) {
                 ++count[tree.class_of[at(c)]];
             }

@@ -37,7 +37,8 @@ public:
         }
         if (!call.list && is_container(unit.module)) {
             fail(WrapRule::fully_shard_container, "ValueError", unit.path, {},
-                 "\"" + unit.path + "\" is a container without a forward (unless its class defines one); call " +
+                 "\"" + unit.path +
+                     "\" is a container without a forward (unless its class defines one); call " +
                      "fully_shard on its children, or on a list of them");
             return;
         }
@@ -169,12 +170,14 @@ private:
             const Tensor& tensor = tree_.tensors[at(t)];
             if (tensor.uninitialized) {
                 fail(WrapRule::uninitialized_parameter, "RuntimeError", unit.path, {first_name(t)},
-                     "the lazy parameter \"" + first_name(t) + "\" has no shape yet; run one forward pass first");
+                     "the lazy parameter \"" + first_name(t) +
+                         "\" has no shape yet; run one forward pass first");
                 return false;
             }
             if (tensor.shape.empty()) {
                 fail(WrapRule::scalar_parameter, "ValueError", unit.path, {first_name(t)},
-                     "\"" + first_name(t) + "\" has no dimension; make it a tensor of one element, or ignore it");
+                     "\"" + first_name(t) +
+                         "\" has no dimension; make it a tensor of one element, or ignore it");
                 return false;
             }
         }
@@ -182,7 +185,8 @@ private:
             if (sharded_[static_cast<std::size_t>(registration)] != 0) {
                 const std::string name = first_name(tree_.parameter[static_cast<std::size_t>(registration)]);
                 fail(WrapRule::already_sharded, "TypeError", unit.path, {name},
-                     "\"" + name + "\" is sharded by an earlier fully_shard call; call it on children before parents");
+                     "\"" + name +
+                         "\" is sharded by an earlier fully_shard call; call it on children before parents");
                 return false;
             }
         }
@@ -196,14 +200,16 @@ private:
             const std::span<const TensorIndex> parameters = tree_.parameters(module);
             const auto slot = std::ranges::find(parameters, t);
             if (slot != parameters.end()) {
-                return join_path(tree_.path(module),
-                                 tree_.parameter_names(module)[static_cast<std::size_t>(slot - parameters.begin())]);
+                return join_path(
+                    tree_.path(module),
+                    tree_.parameter_names(module)[static_cast<std::size_t>(slot - parameters.begin())]);
             }
         }
         return "";
     }
 
-    // A tied parameter lies where the post-order walk meets it but is named after its first place in pre-order.
+    // A tied parameter lies where the post-order walk meets it but is named after the first module in
+    // pre-order that registers it.
     std::vector<std::string> first_names(const std::vector<ModuleIndex>& modules, const Managed& managed) {
         std::vector<char> ours(tree_.parameter.size(), 0);
         for (const std::int32_t registration : managed.registrations) {
@@ -211,7 +217,7 @@ private:
         }
         std::vector<std::string> name_of(tree_.tensors.size());
         ++stamp_;
-        const auto visit = [&](const auto& self, ModuleIndex m, const std::string& path) -> void {
+        const auto visit = [&](const auto& self, ModuleIndex m) -> void {
             if (visited_[at(m)] == stamp_) {
                 return;
             }
@@ -220,16 +226,15 @@ private:
             const std::span<const TensorIndex> parameters = tree_.parameters(m);
             for (std::size_t i = 0; i < parameters.size(); ++i) {
                 if (ours[begin + i] != 0 && name_of[at(parameters[i])].empty()) {
-                    name_of[at(parameters[i])] = join_path(path, tree_.parameter_names(m)[i]);
+                    name_of[at(parameters[i])] = join_path(tree_.path(m), tree_.parameter_names(m)[i]);
                 }
             }
-            const std::span<const ModuleIndex> children = tree_.children(m);
-            for (std::size_t i = 0; i < children.size(); ++i) {
-                self(self, children[i], join_path(path, tree_.child_names(m)[i]));
+            for (const ModuleIndex c : tree_.children(m)) {
+                self(self, c);
             }
         };
         for (const ModuleIndex m : modules) {
-            visit(visit, m, tree_.path(m));
+            visit(visit, m);
         }
         std::vector<std::string> out;
         for (const TensorIndex t : managed.tensors) {
@@ -241,8 +246,8 @@ private:
     // FSDPState._lazy_init of the state that runs forward first: the last call's.
     void check_first_forward() {
         const Unit& root = plan_.units.back();
-        const auto report = [&](WrapRule rule, const char* type, const Unit& unit, std::vector<std::string> tensors,
-                                std::string message) {
+        const auto report = [&](WrapRule rule, const char* type, const Unit& unit,
+                                std::vector<std::string> tensors, std::string message) {
             plan_.diagnostics.push_back({.rule = rule,
                                          .severity = Severity::forward_error,
                                          .error_type = type,
@@ -252,7 +257,8 @@ private:
         };
         if (root.modules.size() > 1) {
             report(WrapRule::several_roots, "RuntimeError", root, {},
-                   "the outermost fully_shard call covers several modules; call it once more on the model itself");
+                   "the outermost fully_shard call covers several modules; call it once more on the model "
+                   "itself");
             return;
         }
         std::vector<std::int32_t> owner(tree_.tensors.size(), -1);
@@ -270,7 +276,8 @@ private:
                     std::int32_t& first = owner[at(unit.parameters[i])];
                     if (first >= 0) {
                         report(WrapRule::tied_across_groups, "ValueError", unit, {unit.parameter_paths[i]},
-                               "\"" + unit.parameter_paths[i] + "\" is tied and lies in two groups; put both modules " +
+                               "\"" + unit.parameter_paths[i] +
+                                   "\" is tied and lies in two groups; put both modules " +
                                    "into one fully_shard([…]) call");
                     }
                     first = state;
@@ -296,8 +303,9 @@ private:
                 first = &tensor;
             } else if (tensor.dtype != first->dtype) {
                 report(WrapRule::mixed_dtype, "AssertionError", unit, {unit.parameter_paths[i]},
-                       "trainable parameters of one group must share their dtype, but \"" + unit.parameter_paths[i] +
-                           "\" is " + std::string(name(tensor.dtype)) + " beside " + std::string(name(first->dtype)));
+                       "trainable parameters of one group must share their dtype, but \"" +
+                           unit.parameter_paths[i] + "\" is " + std::string(name(tensor.dtype)) + " beside " +
+                           std::string(name(first->dtype)));
                 return;
             }
         }

@@ -29,9 +29,9 @@ void require_classes(const ModuleTree& tree, const std::vector<std::string>& nam
 }
 
 std::vector<std::string> policy_kinds() {
-    std::vector<std::string> kinds{"none", "class:CLASS", "blocks", "rules:FILE", "calls:FILE"};
+    std::vector<std::string> kinds{"none", "class", "blocks", "rules", "calls"};
     for (const PolicyInfo* info : builtin::policies()) {
-        kinds.emplace_back(info->syntax);
+        kinds.emplace_back(info->name);
     }
     return kinds;
 }
@@ -52,7 +52,8 @@ std::optional<PolicySpec> parse_single(const Words& words, const ModuleTree& tre
         spec.kind = PolicySpec::Kind::module_classes;
         spec.classes = block_classes(tree);
         if (spec.classes.empty()) {
-            throw Error(ErrorKind::input, option, "this model has no repeated blocks; name classes with class:CLASS");
+            throw Error(ErrorKind::input, option,
+                        "this model has no repeated blocks; name classes with class:CLASS");
         }
         return spec;
     }
@@ -82,7 +83,8 @@ PolicySpec::Member parse_member(const Words& words, const ModuleTree& tree) {
         }
         const std::string near = did_you_mean(words.kind, kinds);
         throw Error(ErrorKind::input, option,
-                    "unknown policy \"" + std::string(words.kind) + '"' + (near.empty() ? "; known are " + all : near));
+                    "unknown policy \"" + std::string(words.kind) + '"' +
+                        (near.empty() ? "; known are " + all : near));
     }
     PolicySpec::Member member = (*info)->parse(words.rest);
     require_classes(tree, member.classes);
@@ -98,7 +100,8 @@ PolicySpec parse_policy(std::span<const std::string> texts, const ModuleTree& tr
         if (const std::optional<PolicySpec> single = parse_single(words, tree)) {
             if (texts.size() > 1) {
                 throw Error(ErrorKind::input, option,
-                            "\"" + text + "\" cannot be combined with another policy; only size, transformer, names " +
+                            "\"" + text +
+                                "\" cannot be combined with another policy; only size, transformer, names " +
                                 "and always are or-ed");
             }
             return *single;

@@ -17,19 +17,27 @@ double parse_number(std::string_view text) {
     if (!digits.empty()) {
         switch (digits.back()) {
             case 'k':
-            case 'K': scale = 1e3; break;
-            case 'M': scale = 1e6; break;
+            case 'K':
+                scale = 1e3;
+                break;
+            case 'M':
+                scale = 1e6;
+                break;
             case 'G':
-            case 'B': scale = 1e9; break;
-            default: break;
+            case 'B':
+                scale = 1e9;
+                break;
+            default:
+                break;
         }
     }
     const std::size_t length = digits.size() - (scale == 1.0 ? 0 : 1);
     double value = 0.0;
     const auto [end, error] = std::from_chars(digits.data(), digits.data() + length, value);
     if (error != std::errc() || end != digits.data() + length || !(value >= 0.0) || value > 1e18) {
-        throw Error(ErrorKind::input, "--policy",
-                    "expected a number of parameters such as 100M, 2e8 or 1_000, found \"" + std::string(text) + '"');
+        throw Error(
+            ErrorKind::input, "--policy",
+            "expected a number of parameters such as 100M, 2e8 or 1_000, found \"" + std::string(text) + '"');
     }
     return value * scale;
 }

@@ -31,14 +31,14 @@ private:
     std::int64_t visit_anew(ModuleIndex m, ModuleIndex parent, std::int32_t slot) {
         if (tree_.has_shared_modules && model_.has_unit_below(m)) {
             const std::string path = tree_.path(m);
-            model_.report({.rule = WrapRule::shared_module_wrapped_inside,
-                           .severity = Severity::error,
-                           .error_type = "AssertionError",
-                           .unit = path,
-                           .tensors = {},
-                           .message = "the module \"" + path +
-                                      "\" is shared and something inside it is a unit already when it is met again; "
-                                      "wrap the shared module as a whole or not at all"});
+            model_.report(
+                {.rule = WrapRule::shared_module_wrapped_inside,
+                 .severity = Severity::error,
+                 .error_type = "AssertionError",
+                 .unit = path,
+                 .message = "the module \"" + path +
+                            "\" is shared and something inside it is a unit already when it is met again; "
+                            "wrap the shared module as a whole or not at all"});
             model_.stop();
             return 0;
         }
@@ -62,7 +62,7 @@ private:
         if (!wraps(m, remainder)) {
             return wrapped_below;
         }
-        WrappedModel::Request request{.module = m, .parent = parent, .slot = slot, .arguments = {}};
+        WrappedModel::Request request{.module = m, .parent = parent, .slot = slot};
         if (model_.resolved().keep_full_precision.matches(tree_, m)) {
             request.arguments.emplace_back("mixed_precision", "null");
         }
@@ -106,7 +106,8 @@ private:
 
 }  // namespace
 
-Policies make_policies(const ModuleTree& tree, const PolicySpec& spec, std::optional<std::int64_t> min_num_params) {
+Policies make_policies(const ModuleTree& tree, const PolicySpec& spec,
+                       std::optional<std::int64_t> min_num_params) {
     Policies out;
     for (PolicySpec::Member member : spec.members) {
         const auto known = builtin::policies();

@@ -37,10 +37,11 @@ std::vector<std::string> paths_nearby(const ModuleTree& tree, std::string_view p
     return out;
 }
 
-[[noreturn]] void no_such(const ModuleTree& tree, std::string_view path, std::string_view where, bool parameter) {
+[[noreturn]] void no_such(const ModuleTree& tree, std::string_view path, std::string_view where,
+                          bool parameter) {
     throw Error(ErrorKind::input, std::string(where),
-                std::string("the model has no ") + (parameter ? "parameter" : "module") + " \"" + std::string(path) +
-                    '"' + did_you_mean(path, paths_nearby(tree, path, parameter)));
+                std::string("the model has no ") + (parameter ? "parameter" : "module") + " \"" +
+                    std::string(path) + '"' + did_you_mean(path, paths_nearby(tree, path, parameter)));
 }
 
 }  // namespace

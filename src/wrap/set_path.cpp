@@ -25,7 +25,7 @@ Selector make_selector(const ModuleTree& tree, const std::string& text) {
     if (text.starts_with(by_path)) {
         return {.classes = {}, .module = require_module(tree, text.substr(by_path.size()), "policy rules")};
     }
-    return {.classes = ClassSet(tree, std::span(&text, 1)), .module = {}};
+    return {.classes = ClassSet(tree, std::span(&text, 1))};
 }
 
 Targets class_targets(const WrappedModel& model, const std::vector<std::string>& names) {
@@ -59,8 +59,11 @@ Targets rule_targets(WrappedModel& model, const std::vector<PolicySpec::Rule>& r
         }
         const PolicySpec::Rule& rule = rules[static_cast<std::size_t>(hit - selectors.begin())];
         switch (rule.answer) {
-            case PolicySpec::Rule::Answer::no: break;
-            case PolicySpec::Rule::Answer::yes: targets[m].emplace(); break;
+            case PolicySpec::Rule::Answer::no:
+                break;
+            case PolicySpec::Rule::Answer::yes:
+                targets[m].emplace();
+                break;
             case PolicySpec::Rule::Answer::arguments:
                 if (!rule.arguments.empty()) {
                     targets[m] = rule.arguments;
@@ -71,7 +74,6 @@ Targets rule_targets(WrappedModel& model, const std::vector<PolicySpec::Rule>& r
                               .severity = Severity::error,
                               .error_type = "ValueError",
                               .unit = tree.path(module),
-                              .tensors = {},
                               .message = "the rule for \"" + rule.selector +
                                          "\" is neither true, false nor an object of arguments"});
                 model.stop();
@@ -84,7 +86,8 @@ Targets rule_targets(WrappedModel& model, const std::vector<PolicySpec::Rule>& r
 void add_full_precision_targets(const WrappedModel& model, Targets& targets) {
     for (std::size_t m = 0; m < targets.size(); ++m) {
         const ModuleIndex module{static_cast<std::int32_t>(m)};
-        if (model.resolved().ignored(module) || !model.resolved().keep_full_precision.matches(model.tree(), module)) {
+        if (model.resolved().ignored(module) ||
+            !model.resolved().keep_full_precision.matches(model.tree(), module)) {
             continue;
         }
         if (!targets[m]) {
@@ -120,7 +123,8 @@ std::vector<ModuleIndex> post_order(const ModuleTree& tree) {
 // _validate_frozen_params: each target's would-be parameters, taken bottom-up, must be uniform.
 class FrozenCheck {
 public:
-    FrozenCheck(WrappedModel& model, const Targets& targets) : model_(model), tree_(model.tree()), targets_(targets) {
+    FrozenCheck(WrappedModel& model, const Targets& targets)
+        : model_(model), tree_(model.tree()), targets_(targets) {
         visited_.assign(tree_.size(), 0);
         counted_.assign(tree_.tensors.size(), 0);
     }
@@ -159,7 +163,9 @@ private:
                 }
                 counted_[at(t)] = stamp;
                 const Tensor& tensor = tree_.tensors[at(t)];
-                auto& list = tensor.uninitialized ? uninitialized_ : tensor.requires_grad ? trainable_ : frozen_;
+                auto& list = tensor.uninitialized   ? uninitialized_
+                             : tensor.requires_grad ? trainable_
+                                                    : frozen_;
                 list.emplace_back(m, k);
             }
             for (const ModuleIndex c : tree_.children(m)) {
@@ -175,19 +181,18 @@ private:
         Diagnostic d{.rule = WrapRule::mixed_requires_grad_in_target,
                      .severity = Severity::error,
                      .error_type = "ValueError",
-                     .unit = tree_.path(m),
-                     .tensors = {},
-                     .message = {}};
+                     .unit = tree_.path(m)};
         const auto& odd = trainable_.size() < frozen_.size() ? trainable_ : frozen_;
         for (const auto& [owner, k] : odd) {
             if (d.tensors.size() < most_tensors_named) {
                 d.tensors.push_back(join_path(tree_.path(owner), tree_.parameter_names(owner)[k]));
             }
         }
-        d.message = "\"" + d.unit + "\" has " + std::to_string(trainable_.size()) + " trainable and " +
-                    std::to_string(frozen_.size()) +
-                    " frozen parameters, which one unit cannot hold with use_orig_params=False; set it to True, or "
-                    "wrap the trainable modules on their own first";
+        d.message =
+            "\"" + d.unit + "\" has " + std::to_string(trainable_.size()) + " trainable and " +
+            std::to_string(frozen_.size()) +
+            " frozen parameters, which one unit cannot hold with use_orig_params=False; set it to True, or "
+            "wrap the trainable modules on their own first";
         model_.report(std::move(d));
     }
 

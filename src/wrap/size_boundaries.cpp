@@ -2,8 +2,8 @@
 
 #include "fsdplan/wrap.hpp"
 
-// Equal subtrees get equal answers from size_based_auto_wrap_policy, so each distinct one (a shape) is decided
-// once. Shapes are numbered children before parents.
+// Equal subtrees get equal answers from size_based_auto_wrap_policy, so each distinct one (a shape) is
+// decided once. Shapes are numbered children before parents.
 namespace fsdplan {
 namespace {
 
@@ -83,7 +83,8 @@ void SizeBoundaries::list(const Decisions& decisions, std::vector<ModuleIndex>& 
     const auto rows = static_cast<std::int32_t>(tree_.size());
     std::int32_t m = 0;
     while (m < rows) {
-        const char decision = decisions.decision[static_cast<std::size_t>(tree_.shape[static_cast<std::size_t>(m)])];
+        const char decision =
+            decisions.decision[static_cast<std::size_t>(tree_.shape[static_cast<std::size_t>(m)])];
         if (decision == wrapped_itself && m != 0) {  // the root is never asked
             wrapped.push_back(ModuleIndex{m});
         }

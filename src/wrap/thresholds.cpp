@@ -17,13 +17,14 @@ bool same_result(const WrapPlan& a, const WrapPlan& b) {
 
 std::vector<ThresholdInterval> thresholds(const ModuleTree& tree, const PolicySpec& spec,
                                           const WrapOptions& options) {
-    FSDPLAN_ASSERT(spec.kind == PolicySpec::Kind::recursive, "only the recursive path compares with a threshold");
+    FSDPLAN_ASSERT(spec.kind == PolicySpec::Kind::recursive,
+                   "only the recursive path compares with a threshold");
     const Resolved resolved = resolve(tree, options);
     std::vector<ThresholdInterval> out;
     std::optional<std::int64_t> high;
     std::int64_t threshold = tree.numel[0] + 1;
     while (threshold >= 0) {
-        BelowThreshold below{.threshold = threshold, .largest = {}};
+        BelowThreshold below{.threshold = threshold};
         WrapPlan plan = wrap_with(tree, spec, resolved, threshold, below);
         const std::int64_t low = std::max<std::int64_t>(0, below.largest.value_or(-1) + 1);
         if (!out.empty() && same_result(out.back().plan, plan)) {

@@ -1,6 +1,7 @@
+#include "fsdplan/wrap.hpp"
+
 #include <algorithm>
 
-#include "fsdplan/wrap.hpp"
 #include "wrap/fully_shard.hpp"
 #include "wrap/recursion.hpp"
 #include "wrap/set_path.hpp"
@@ -13,16 +14,17 @@ namespace {
 /// FSDP's constructor refuses these before it looks at the policy.
 bool refused_at_once(WrappedModel& model, const PolicySpec& spec) {
     const WrapOptions& options = *model.resolved().options;
-    Diagnostic d{.rule = {}, .severity = Severity::error, .error_type = "ValueError", .unit = "", .tensors = {},
-                 .message = {}};
+    Diagnostic d{.rule = {}, .severity = Severity::error, .error_type = "ValueError"};
     if (!options.ignored_modules.empty() && !options.ignored_parameters.empty()) {
         d.rule = WrapRule::ignored_both;
-        d.message = "ignored_modules and ignored_states cannot be given together; name them all as ignored_states "
-                    "of one kind";
+        d.message =
+            "ignored_modules and ignored_states cannot be given together; name them all as ignored_states "
+            "of one kind";
     } else if (spec.kind != PolicySpec::Kind::manual && !spec.calls.empty()) {
         d.rule = WrapRule::already_wrapped;
         d.unit = spec.calls.front().modules.front();
-        d.message = "\"" + d.unit + "\" is wrapped by hand already, and auto_wrap_policy refuses such a model; use one "
+        d.message = "\"" + d.unit +
+                    "\" is wrapped by hand already, and auto_wrap_policy refuses such a model; use one "
                     "or the other";
     } else {
         return false;
@@ -33,7 +35,7 @@ bool refused_at_once(WrappedModel& model, const PolicySpec& spec) {
 
 void warn_about_root(WrappedModel& model) {
     const ModuleTree& tree = model.tree();
-    Diagnostic d{.rule = {}, .severity = Severity::warning, .error_type = "", .unit = "", .tensors = {}, .message = {}};
+    Diagnostic d{.rule = {}, .severity = Severity::warning};
     if (ClassSet(tree, default_exclude()).matches(tree, ModuleIndex{})) {
         d.rule = WrapRule::root_is_container;
         d.message = "the root is a container without a forward: nothing would gather its parameters";
@@ -56,14 +58,20 @@ WrapPlan wrap_with(const ModuleTree& tree, const PolicySpec& spec, const Resolve
     }
     warn_about_root(model);
     switch (spec.kind) {
-        case PolicySpec::Kind::none: break;
+        case PolicySpec::Kind::none:
+            break;
         case PolicySpec::Kind::recursive:
             wrap_recursively(model, make_policies(tree, spec, min_num_params), below);
             break;
         case PolicySpec::Kind::module_classes:
-        case PolicySpec::Kind::custom: wrap_chosen_set(model, spec); break;
-        case PolicySpec::Kind::manual: wrap_by_hand(model, spec); break;
-        case PolicySpec::Kind::calls: FSDPLAN_ASSERT(false, "fully_shard calls have a path of their own");
+        case PolicySpec::Kind::custom:
+            wrap_chosen_set(model, spec);
+            break;
+        case PolicySpec::Kind::manual:
+            wrap_by_hand(model, spec);
+            break;
+        case PolicySpec::Kind::calls:
+            FSDPLAN_ASSERT(false, "fully_shard calls have a path of their own");
     }
     if (!model.stopped()) {
         model.construct({});

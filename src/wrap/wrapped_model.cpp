@@ -13,15 +13,16 @@ namespace {
 constexpr std::size_t most_tensors_named = 12;
 
 const std::string* find_argument(const UnitArguments& arguments, std::string_view name) {
-    const auto found = std::ranges::find(arguments, name, [](const auto& a) -> std::string_view { return a.first; });
+    const auto found =
+        std::ranges::find(arguments, name, [](const auto& a) -> std::string_view { return a.first; });
     return found == arguments.end() ? nullptr : &found->second;
 }
 
 bool known_argument(std::string_view name) {
     constexpr std::array<std::string_view, 15> known{
-        "process_group",     "sharding_strategy",  "cpu_offload",     "auto_wrap_policy", "backward_prefetch",
-        "mixed_precision",   "ignored_modules",    "param_init_fn",   "device_id",        "sync_module_states",
-        "forward_prefetch",  "limit_all_gathers",  "use_orig_params", "ignored_states",   "device_mesh"};
+        "process_group",    "sharding_strategy", "cpu_offload",     "auto_wrap_policy", "backward_prefetch",
+        "mixed_precision",  "ignored_modules",   "param_init_fn",   "device_id",        "sync_module_states",
+        "forward_prefetch", "limit_all_gathers", "use_orig_params", "ignored_states",   "device_mesh"};
     return std::ranges::find(known, name) != known.end();
 }
 
@@ -148,7 +149,8 @@ WrappedModel::Managed WrappedModel::collect(ModuleIndex m) {
                 out.paths.push_back(join_path(path, tree_.parameter_names(module)[i]));
             }
         }
-        for (std::int32_t slot = tree_.child_begin[at(module)]; slot < tree_.child_begin[at(module) + 1]; ++slot) {
+        for (std::int32_t slot = tree_.child_begin[at(module)]; slot < tree_.child_begin[at(module) + 1];
+             ++slot) {
             if (!is_unit(slot)) {
                 const auto s = static_cast<std::size_t>(slot);
                 self(self, tree_.child[s], join_path(path, tree_.child_name[s]));
@@ -159,18 +161,15 @@ WrappedModel::Managed WrappedModel::collect(ModuleIndex m) {
     return out;
 }
 
-Diagnostic WrappedModel::diagnostic(WrapRule rule, Severity severity, std::string type, const Unit& unit) const {
-    return {.rule = rule,
-            .severity = severity,
-            .error_type = std::move(type),
-            .unit = unit.path,
-            .tensors = {},
-            .message = {}};
+Diagnostic WrappedModel::diagnostic(WrapRule rule, Severity severity, std::string type,
+                                    const Unit& unit) const {
+    return {.rule = rule, .severity = severity, .error_type = std::move(type), .unit = unit.path};
 }
 
 // What _verify_managed_params and FlatParamHandle refuse, in their order.
 void WrappedModel::check(const Unit& unit, bool use_orig_params) {
-    const auto fail = [&](WrapRule rule, const char* type, std::vector<std::string> tensors, std::string message) {
+    const auto fail = [&](WrapRule rule, const char* type, std::vector<std::string> tensors,
+                          std::string message) {
         Diagnostic d = diagnostic(rule, Severity::error, type, unit);
         if (tensors.size() > most_tensors_named) {
             tensors.resize(most_tensors_named);
@@ -183,7 +182,8 @@ void WrappedModel::check(const Unit& unit, bool use_orig_params) {
     for (std::size_t i = 0; i < unit.parameters.size(); ++i) {
         if (tensor(i).uninitialized) {
             fail(WrapRule::uninitialized_parameter, "RuntimeError", {unit.parameter_paths[i]},
-                 unit_in_words(unit) + " holds a lazy parameter without a shape; run one forward pass before sharding");
+                 unit_in_words(unit) +
+                     " holds a lazy parameter without a shape; run one forward pass before sharding");
             stop();
             return;
         }
@@ -224,8 +224,8 @@ void WrappedModel::check(const Unit& unit, bool use_orig_params) {
                 }
             }
             fail(WrapRule::mixed_requires_grad, "ValueError", std::move(odd),
-                 unit_in_words(unit) + " mixes frozen and trainable parameters (\"" + unit.parameter_paths[0] +
-                     "\" and \"" + unit.parameter_paths[i] +
+                 unit_in_words(unit) + " mixes frozen and trainable parameters (\"" +
+                     unit.parameter_paths[0] + "\" and \"" + unit.parameter_paths[i] +
                      "\"); set use_orig_params=True, or wrap the trainable modules on their own first");
             return;
         }
@@ -246,8 +246,9 @@ void WrappedModel::warn_of_frozen(const Unit& unit) {
         return;
     }
     Diagnostic d = diagnostic(WrapRule::frozen_with_trainable, Severity::warning, "", unit);
-    d.message = unit_in_words(unit) + " holds a gradient of " + std::to_string(unit.numel) + " elements for " +
-                std::to_string(trainable) + " trainable ones; wrap the trainable modules on their own";
+    d.message = unit_in_words(unit) + " holds a gradient of " + std::to_string(unit.numel) +
+                " elements for " + std::to_string(trainable) +
+                " trainable ones; wrap the trainable modules on their own";
     report(std::move(d));
 }
 
@@ -271,7 +272,8 @@ void WrappedModel::flatten_parameters(Unit& unit, const Managed& managed, bool u
     if (use_orig_params) {
         for (std::size_t i = 0; i < unit.parameters.size(); ++i) {
             taken_numel_[at(unit.parameters[i])] =
-                sharded ? local_numel(layout.offsets[i], numels[i], unit.shard_numel, options.rank) : numels[i];
+                sharded ? local_numel(layout.offsets[i], numels[i], unit.shard_numel, options.rank)
+                        : numels[i];
         }
     } else {
         for (const std::int32_t registration : managed.registrations) {
@@ -287,15 +289,17 @@ void WrappedModel::construct(const Request& request) {
     unit.modules = {request.module};
     unit.arguments = request.arguments;
     if (request.slot != root_slot) {
-        unit.path = join_path(tree_.path(request.parent), tree_.child_name[static_cast<std::size_t>(request.slot)]);
+        unit.path =
+            join_path(tree_.path(request.parent), tree_.child_name[static_cast<std::size_t>(request.slot)]);
     }
     for (const auto& [argument, value] : unit.arguments) {
         if (!known_argument(argument) || argument == "ignored_modules") {
             const bool known = known_argument(argument);
             Diagnostic d = diagnostic(known ? WrapRule::ignored_both : WrapRule::unknown_unit_argument,
                                       Severity::error, known ? "ValueError" : "TypeError", unit);
-            d.message = known ? "ignored_modules cannot be given to one unit: the root's ignored states come with it"
-                              : "FSDP has no argument \"" + argument + '"';
+            d.message =
+                known ? "ignored_modules cannot be given to one unit: the root's ignored states come with it"
+                      : "FSDP has no argument \"" + argument + '"';
             report(std::move(d));
         }
     }
@@ -357,7 +361,8 @@ void WrappedModel::order_units() {
     plan_.construction_order.assign(units_.size(), 0);
     plan_.units.reserve(units_.size());
     for (const std::int32_t constructed : order) {
-        plan_.construction_order[static_cast<std::size_t>(constructed)] = static_cast<std::int32_t>(plan_.units.size());
+        plan_.construction_order[static_cast<std::size_t>(constructed)] =
+            static_cast<std::int32_t>(plan_.units.size());
         plan_.units.push_back(std::move(units_[static_cast<std::size_t>(constructed)]));
     }
 }
@@ -375,11 +380,13 @@ void WrappedModel::report_ties() {
             if (first >= 0) {
                 const Unit& other = plan_.units[static_cast<std::size_t>(first)];
                 const auto same = std::ranges::find(other.parameters, unit.parameters[i]);
-                const std::string& name_there = other.parameter_paths[static_cast<std::size_t>(same - other.parameters.begin())];
+                const std::string& name_there =
+                    other.parameter_paths[static_cast<std::size_t>(same - other.parameters.begin())];
                 Diagnostic d = diagnostic(WrapRule::tie_broken, Severity::warning, "", unit);
                 d.tensors = {name_there, unit.parameter_paths[i]};
-                d.message = "the tied weight \"" + name_there + "\" = \"" + unit.parameter_paths[i] +
-                            "\" lies in two units and silently becomes two weights; keep both modules in one unit";
+                d.message =
+                    "the tied weight \"" + name_there + "\" = \"" + unit.parameter_paths[i] +
+                    "\" lies in two units and silently becomes two weights; keep both modules in one unit";
                 report(std::move(d));
             }
             first = static_cast<std::int32_t>(u);
@@ -396,8 +403,9 @@ void WrappedModel::report_ties() {
             const ModuleIndex c = tree_.child[static_cast<std::size_t>(slot)];
             if (unit_of_module[at(c)] < 0) {
                 const std::int32_t constructed = unit_in_slot_[static_cast<std::size_t>(slot)];
-                self(self, c,
-                     constructed < 0 ? unit : plan_.construction_order[static_cast<std::size_t>(constructed)]);
+                self(
+                    self, c,
+                    constructed < 0 ? unit : plan_.construction_order[static_cast<std::size_t>(constructed)]);
             }
         }
     };
@@ -412,7 +420,8 @@ void WrappedModel::report_ties() {
             }
             const Unit& unit = plan_.units[static_cast<std::size_t>(owner)];
             const auto same = std::ranges::find(unit.parameters, parameters[i]);
-            const std::string& there = unit.parameter_paths[static_cast<std::size_t>(same - unit.parameters.begin())];
+            const std::string& there =
+                unit.parameter_paths[static_cast<std::size_t>(same - unit.parameters.begin())];
             const std::string here = join_path(tree_.path(module), tree_.parameter_names(module)[i]);
             Diagnostic d = diagnostic(WrapRule::tied_across_units, Severity::forward_error, "RuntimeError",
                                       plan_.units[static_cast<std::size_t>(unit_of_module[m])]);

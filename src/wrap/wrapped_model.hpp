@@ -12,8 +12,8 @@ namespace fsdplan {
 
 /// A model while FSDP1 units are being constructed in it: what every module registers now.
 ///
-/// Wrapping replaces a child slot by the unit and takes the unit's parameters: with use_orig_params=False they
-/// disappear from the registrations below the unit, and a flat parameter appears on its module; with
+/// Wrapping replaces a child slot by the unit and takes the unit's parameters: with use_orig_params=False
+/// they disappear from the registrations below the unit, and a flat parameter appears on its module; with
 /// use_orig_params=True they stay, marked as taken, and hold this rank's piece only. Counts and errors follow
 /// from that. Sections 5 and 6 of the rules in docs/wrapping.md.
 class WrappedModel {
@@ -23,9 +23,9 @@ public:
 
     struct Request {
         ModuleIndex module{};
-        ModuleIndex parent{};              ///< of the slot
-        std::int32_t slot = root_slot;     ///< index into ModuleTree::child
-        UnitArguments arguments{};  ///< that differ from the root's
+        ModuleIndex parent{};           ///< of the slot
+        std::int32_t slot = root_slot;  ///< index into ModuleTree::child
+        UnitArguments arguments{};      ///< that differ from the root's
     };
 
     WrappedModel(const ModuleTree& tree, const Resolved& resolved);
@@ -58,7 +58,7 @@ public:
 private:
     struct Managed {
         std::vector<TensorIndex> tensors;
-        std::vector<std::string> paths;         // below the unit's module
+        std::vector<std::string> paths;           // below the unit's module
         std::vector<std::int32_t> registrations;  // all of these tensors below the module
     };
     Managed collect(ModuleIndex m);
@@ -76,11 +76,11 @@ private:
     bool counts_are_static_;
     std::vector<std::int64_t> static_numel_;
 
-    std::vector<std::int32_t> unit_in_slot_;     // per child slot: unit, or -1
-    std::vector<char> hidden_;                   // per parameter registration: gone (use_orig_params=False)
-    std::vector<std::int64_t> taken_numel_;      // per tensor: this rank's piece once taken, else -1
-    std::vector<std::int64_t> flat_piece_;       // per row: registered flat parameter's piece, or 0
-    std::vector<std::int32_t> module_stamp_;     // walks: visited in this walk
+    std::vector<std::int32_t> unit_in_slot_;  // per child slot: unit, or -1
+    std::vector<char> hidden_;                // per parameter registration: gone (use_orig_params=False)
+    std::vector<std::int64_t> taken_numel_;   // per tensor: this rank's piece once taken, else -1
+    std::vector<std::int64_t> flat_piece_;    // per row: registered flat parameter's piece, or 0
+    std::vector<std::int32_t> module_stamp_;  // walks: visited in this walk
     std::vector<std::int32_t> tensor_stamp_;
     std::int32_t stamp_ = 0;
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "fsdplan/model.hpp"
-#include "support/listing.hpp"
+#include "support/tree_listing.hpp"
 
 // The tree built from a config.json against the tree of the real model, name by name.
 namespace fsdplan {
@@ -38,8 +38,8 @@ TEST(HuggingFaceConfig, BuildsTheTreesThatTransformersBuilds) {
             ADD_FAILURE() << error.what();
             continue;
         }
-        const std::vector<std::string> want = test::listing(recorded);
-        const std::vector<std::string> got = test::listing(built);
+        const std::vector<std::string> want = tree_listing(recorded);
+        const std::vector<std::string> got = tree_listing(built);
         for (std::size_t i = 0; i < std::max(want.size(), got.size()); ++i) {
             const std::string w = i < want.size() ? want[i] : "(nothing)";
             const std::string g = i < got.size() ? got[i] : "(nothing)";

@@ -6,7 +6,7 @@
 
 #include "base/file.hpp"
 #include "fsdplan/model.hpp"
-#include "support/listing.hpp"
+#include "support/tree_listing.hpp"
 
 namespace fsdplan {
 namespace {
@@ -31,7 +31,7 @@ TEST(Lora, InsertsAdaptersAsPeftDoes) {
         options.pop_back();  // the line's end
         const ModelGraph base = import_model((folder.path() / "base.json").string());
         const ModelGraph recorded = import_model((folder.path() / "lora.json").string());
-        EXPECT_EQ(test::listing(with_lora(base, parse_lora(options))), test::listing(recorded));
+        EXPECT_EQ(tree_listing(with_lora(base, parse_lora(options))), tree_listing(recorded));
         ++cases;
     }
     EXPECT_EQ(cases, 5);
@@ -112,16 +112,16 @@ TEST(Freeze, FindsATiedWeightUnderEitherName) {
     const ModelGraph graph = import_model(FSDPLAN_TEST_DATA "/model/data/peft/llama-tied-head/base.json");
     const std::vector<std::string> by_head{"lm_head"};
     const std::vector<std::string> by_embedding{"model.embed_tokens"};
-    EXPECT_EQ(test::listing(with_frozen(graph, by_head)), test::listing(with_frozen(graph, by_embedding)));
-    EXPECT_NE(test::listing(with_frozen(graph, by_head)), test::listing(graph));
+    EXPECT_EQ(tree_listing(with_frozen(graph, by_head)), tree_listing(with_frozen(graph, by_embedding)));
+    EXPECT_NE(tree_listing(with_frozen(graph, by_head)), tree_listing(graph));
 }
 
 TEST(Freeze, FindsASharedModuleUnderEitherPath) {
     const ModelGraph graph = import_model(FSDPLAN_TEST_DATA "/model/data/peft/toy/base.json");
     const std::vector<std::string> first{"first.0.weight"};
     const std::vector<std::string> second{"second.proj.weight"};
-    EXPECT_EQ(test::listing(with_frozen(graph, first)), test::listing(with_frozen(graph, second)));
-    EXPECT_NE(test::listing(with_frozen(graph, first)), test::listing(graph));
+    EXPECT_EQ(tree_listing(with_frozen(graph, first)), tree_listing(with_frozen(graph, second)));
+    EXPECT_NE(tree_listing(with_frozen(graph, first)), tree_listing(graph));
 }
 
 TEST(Freeze, AGlobThatMatchesNothingIsAnError) {

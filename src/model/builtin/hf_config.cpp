@@ -3,6 +3,7 @@
 #include "base/file.hpp"
 #include "base/json.hpp"
 #include "model/family.hpp"
+#include "model/heads.hpp"
 #include "model/importer.hpp"
 
 namespace fsdplan {
@@ -28,6 +29,13 @@ const Architecture& architecture_of(const Config& config, const FamilyInfo& fami
     return *found;
 }
 
+// transformers collects the classes of a model and its parts in a set, which has no order.
+void sort_unique(std::vector<std::string>& names) {
+    std::ranges::sort(names);
+    const auto rest = std::ranges::unique(names);
+    names.erase(rest.begin(), rest.end());
+}
+
 }  // namespace
 
 ModelGraph read_hf_config(std::string_view text, const std::string& shown, const ImportOptions& options) {
@@ -35,6 +43,7 @@ ModelGraph read_hf_config(std::string_view text, const std::string& shown, const
     const Config config(document.root());
     const FamilyInfo& family = family_of(config);
     const Architecture& architecture = architecture_of(config, family);
+    check_labels(config);
     GraphBuilder builder(shown, "transformers 5.24.0 " + std::string(architecture.name));
     // Without a dtype transformers builds in torch's default dtype, whatever the checkpoint holds.
     builder.set_dtype(options.dtype.value_or(config.dtype().value_or(DType::float32)));
@@ -42,6 +51,7 @@ ModelGraph read_hf_config(std::string_view text, const std::string& shown, const
     builder.graph().longest_sequence = family.longest_sequence(config);
     architecture.build(config, Place(builder));
     ModelGraph graph = builder.finish();
+    sort_unique(graph.no_split_classes);
     if (!config.defaults_used().empty()) {
         std::string note = "not in the file, so transformers' defaults: ";
         for (std::size_t i = 0; i < config.defaults_used().size(); ++i) {

@@ -11,7 +11,8 @@
 #include "verify/digest.hpp"
 #include "wrap/policy_json.hpp"
 
-// Wrap boundaries recorded from PyTorch: <model>.units.json[.gz] beside <model>.tree.json[.gz] (docs/formats.md).
+// Wrap boundaries recorded from PyTorch: <model>.units.json[.gz] beside <model>.tree.json[.gz]
+// (docs/formats.md).
 namespace fsdplan {
 namespace {
 
@@ -27,24 +28,36 @@ std::string_view recorded_reason(WrapRule rule) {
                    "wrapping)";
         case WrapRule::mixed_requires_grad:
             return "frozen and trainable parameters in one flat parameter while use_orig_params is off";
-        case WrapRule::mixed_dtype: return "parameters of different dtypes in one flat parameter";
-        case WrapRule::integer_parameter: return "the first parameter of a unit is not floating point";
-        case WrapRule::scalar_parameter: return "a unit manages a zero-dimensional parameter";
+        case WrapRule::mixed_dtype:
+            return "parameters of different dtypes in one flat parameter";
+        case WrapRule::integer_parameter:
+            return "the first parameter of a unit is not floating point";
+        case WrapRule::scalar_parameter:
+            return "a unit manages a zero-dimensional parameter";
         case WrapRule::empty_flat_parameter:
             return "every parameter of a unit has zero elements, so its flat parameter would be empty";
-        case WrapRule::uninitialized_parameter: return "a lazy module's parameter has no shape yet";
+        case WrapRule::uninitialized_parameter:
+            return "a lazy module's parameter has no shape yet";
         case WrapRule::custom_policy_value:
             return "the lambda of a CustomPolicy returned neither a bool nor a dict";
-        case WrapRule::already_wrapped: return "a module below the root already carries FSDP state";
-        case WrapRule::ignored_both: return "ignored_modules and ignored_states were both given";
-        case WrapRule::fully_shard_twice: return "fully_shard was applied twice to one module";
-        case WrapRule::fully_shard_container: return "fully_shard was called on a container without a forward";
+        case WrapRule::already_wrapped:
+            return "a module below the root already carries FSDP state";
+        case WrapRule::ignored_both:
+            return "ignored_modules and ignored_states were both given";
+        case WrapRule::fully_shard_twice:
+            return "fully_shard was applied twice to one module";
+        case WrapRule::fully_shard_container:
+            return "fully_shard was called on a container without a forward";
         case WrapRule::already_sharded:
-            return "a parameter of this group is already a sharded DTensor of an earlier group (the mesh has no "
+            return "a parameter of this group is already a sharded DTensor of an earlier group (the mesh has "
+                   "no "
                    "dimension names)";
-        case WrapRule::tied_across_groups: return "one original parameter ended up in two groups";
-        case WrapRule::several_roots: return "the outermost fully_shard call covers several modules";
-        default: return "";
+        case WrapRule::tied_across_groups:
+            return "one original parameter ended up in two groups";
+        case WrapRule::several_roots:
+            return "the outermost fully_shard call covers several modules";
+        default:
+            return "";
     }
 }
 
@@ -60,7 +73,8 @@ std::string joined(const std::vector<std::string>& parts) {
     return out.empty() ? "(none)" : out;
 }
 
-PolicySpec::Member recursive_member(std::string_view policy, const json::Value& arguments, const json::Value& where) {
+PolicySpec::Member recursive_member(std::string_view policy, const json::Value& arguments,
+                                    const json::Value& where) {
     const auto names = [&](std::string_view key) {
         const auto found = arguments.find(key);
         return found ? std::optional(found->strings()) : std::nullopt;
@@ -101,7 +115,8 @@ PolicySpec read_policy(const json::Value& row) {
     } else if (policy.string() == "fully_shard") {
         spec.kind = PolicySpec::Kind::calls;
         const auto ignored = arguments.find("ignored_params");
-        spec.calls = read_calls(arguments.at("calls"), ignored ? ignored->strings() : std::vector<std::string>{});
+        spec.calls =
+            read_calls(arguments.at("calls"), ignored ? ignored->strings() : std::vector<std::string>{});
     } else if (policy.string() == "none") {
         spec.kind = PolicySpec::Kind::none;
     } else {
@@ -122,8 +137,9 @@ WrapOptions read_options(const json::Value& file, const json::Value& row) {
     const auto fsdp = row.find("fsdp");
     const auto setting = [&](std::string_view key) { return fsdp ? fsdp->find(key) : std::nullopt; };
     WrapOptions options;
-    options.world_size = static_cast<int>(setting("world_size").value_or(file.at("world_size")).integer(1, 1 << 24));
-    options.rank = static_cast<int>(setting("rank").value_or(file.at("rank")).integer(0, options.world_size - 1));
+    options.world_size =
+        static_cast<int>(setting("world_size").value_or(file.at("world_size")).integer(1, 1 << 24));
+    options.rank = static_cast<int>(setting("rank").value_or(file.at("rank")).integer(0, 1 << 24));
     if (const auto use_orig_params = setting("use_orig_params")) {
         options.use_orig_params = use_orig_params->boolean();
     }
@@ -168,10 +184,14 @@ private:
 };
 
 /// A unit's arguments as the recorder notes them: what differs from the root's.
-std::map<std::string, std::string> noted_arguments(const Unit& unit, const WrapOptions& options, bool constructed) {
+std::map<std::string, std::string> noted_arguments(const Unit& unit, const WrapOptions& options,
+                                                   bool constructed) {
     std::map<std::string, std::string> out;
+    if (constructed && options.world_size == 1) {
+        out["sharding_strategy"] = "\"NO_SHARD\"";  // what the constructor makes of every strategy then
+    }
     for (const auto& [name, value] : unit.arguments) {
-        const bool noted = name == "sharding_strategy" ? value != "\"FULL_SHARD\""
+        const bool noted = name == "sharding_strategy" ? value != "\"FULL_SHARD\"" && !out.contains(name)
                            : name == "mixed_precision" ? options.mixed_precision && value == "null"
                                                        : !constructed && value != "null";
         if (noted) {
@@ -213,8 +233,8 @@ public:
     void replay(Verification& out) const {
         std::size_t number = 0;
         for (const json::Value row : file_.at("cases").elements()) {
-            CaseReport report(name_ + " case " + std::to_string(number++) + " (" + std::string(row.at("policy").string()) +
-                              ")");
+            CaseReport report(name_ + " case " + std::to_string(number++) + " (" +
+                              std::string(row.at("policy").string()) + ")");
             try {
                 replay_case(row, report);
             } catch (const Error& error) {
@@ -250,54 +270,83 @@ private:
         return found == plan.diagnostics.end() ? nullptr : &*found;
     }
 
-    static void compare_error(const json::Value& row, const char* key, const Diagnostic* got, CaseReport& report) {
+    static void compare_error(const json::Value& row, const char* key, const Diagnostic* got,
+                              CaseReport& report) {
         const auto recorded = row.find(key);
-        const std::string got_text = got == nullptr ? "none" : shown_error(got->error_type, recorded_reason(got->rule));
+        const std::string got_text =
+            got == nullptr ? "none" : shown_error(got->error_type, recorded_reason(got->rule));
         if (!recorded) {
             report.compare(key, "none", got_text);
             return;
         }
-        report.compare(key, shown_error(recorded->at("type").string(), recorded->at("reason").string()), got_text);
+        report.compare(key, shown_error(recorded->at("type").string(), recorded->at("reason").string()),
+                       got_text);
     }
 
     void compare_units(const json::Value& expected, const json::Value& row, const WrapPlan& plan,
                        const WrapOptions& options, CaseReport& report) const {
         report.compare("number of units", std::to_string(expected.size()), std::to_string(plan.units.size()));
-        const bool constructed = row.at("source").string() == "constructor";
+        // With an error the units are those that were decided on, and nothing was constructed.
+        const bool constructed = row.at("source").string() == "constructor" && !row.find("error");
         std::size_t i = 0;
         for (const json::Value index : expected.elements()) {
             if (i == plan.units.size()) {
                 break;
             }
-            const auto at_row = static_cast<std::size_t>(
-                index.integer(0, static_cast<std::int64_t>(unit_rows_.size()) - 1));
-            compare_unit(unit_rows_[at_row], plan.units[i], noted_arguments(plan.units[i], options, constructed),
+            const auto at_row =
+                static_cast<std::size_t>(index.integer(0, static_cast<std::int64_t>(unit_rows_.size()) - 1));
+            const Unit& unit = plan.units[recorded_unit(row, plan, i)];
+            compare_unit(unit_rows_[at_row], unit, noted_arguments(unit, options, constructed),
                          "unit " + std::to_string(i), report);
             ++i;
         }
     }
 
-    void compare_unit(const json::Value& row, const Unit& unit, const std::map<std::string, std::string>& arguments,
-                      const std::string& where, CaseReport& report) const {
+    // The recorder looks up the state of a list call at the first listed module that has one, and a module
+    // that another listed one contains keeps the state of its own earlier call.
+    std::size_t recorded_unit(const json::Value& row, const WrapPlan& plan, std::size_t call) const {
+        if (row.at("policy").string() != "fully_shard") {
+            return call;
+        }
+        const std::vector<PolicySpec::Call> calls = read_policy(row).calls;
+        for (const std::string& path : calls[call].modules) {
+            for (std::size_t unit = 0; unit <= call; ++unit) {
+                if (std::ranges::find(plan.units[unit].modules, tree_.find(path)) !=
+                    plan.units[unit].modules.end()) {
+                    return unit;
+                }
+            }
+        }
+        return call;
+    }
+
+    void compare_unit(const json::Value& row, const Unit& unit,
+                      const std::map<std::string, std::string>& arguments, const std::string& where,
+                      CaseReport& report) const {
         report.compare(where + " module", std::string(row.at("module").string()), unit.path);
-        report.compare(where + " class", std::string(row.at("class").string()), tree_.class_info(unit.module).name);
+        report.compare(where + " class", std::string(row.at("class").string()),
+                       tree_.class_info(unit.module).name);
         report.compare(where + " numel", row.at("numel").shown(), std::to_string(unit.numel));
         if (const auto count = row.find("parameter_count")) {
-            report.compare(where + " parameter count", count->shown(), std::to_string(unit.parameter_paths.size()));
+            report.compare(where + " parameter count", count->shown(),
+                           std::to_string(unit.parameter_paths.size()));
             report.compare(where + " parameter digest", std::string(row.at("sha256").string()),
                            sha256_of_lines(unit.parameter_paths));
         } else {
-            report.compare(where + " parameters", joined(row.at("parameters").strings()), joined(unit.parameter_paths));
+            report.compare(where + " parameters", joined(row.at("parameters").strings()),
+                           joined(unit.parameter_paths));
         }
-        report.compare(where + " arguments", shown_arguments(recorded_arguments(row)), shown_arguments(arguments));
+        report.compare(where + " arguments", shown_arguments(recorded_arguments(row)),
+                       shown_arguments(arguments));
         std::vector<std::string> modules;
         for (const ModuleIndex m : unit.modules) {
             modules.push_back(tree_.path(m));
         }
         const auto recorded_modules = row.find("modules");
-        report.compare(where + " modules",
-                       recorded_modules ? joined(recorded_modules->strings()) : std::string(row.at("module").string()),
-                       recorded_modules ? joined(modules) : unit.path);
+        report.compare(
+            where + " modules",
+            recorded_modules ? joined(recorded_modules->strings()) : std::string(row.at("module").string()),
+            recorded_modules ? joined(modules) : unit.path);
     }
 
     static void compare_flat(const json::Value& flat, const WrapPlan& plan, CaseReport& report) {
@@ -322,8 +371,8 @@ private:
         }
     }
 
-    // Every distinct result of the default size policy. Where modules are shared the digest is over all units in
-    // the order of fsdp_modules(), else over the wrapped modules in the order of construction.
+    // Every distinct result of the default size policy. Where modules are shared the digest is over all units
+    // in the order of fsdp_modules(), else over the wrapped modules in the order of construction.
     void replay_thresholds(Verification& out) const {
         const json::Value table = file_.at("size_based_intervals");
         if (table.size() == 0) {
@@ -362,7 +411,8 @@ private:
         compare_error(row, "error", error, report);
         if (const auto units = row.find("units")) {
             report.compare(where + " units", units->shown(), std::to_string(plan.units.size() - 1));
-            report.compare(where + " digest", std::string(row.at("sha256").string()), sha256_of_lines(unit_names(plan)));
+            report.compare(where + " digest", std::string(row.at("sha256").string()),
+                           sha256_of_lines(unit_names(plan)));
         }
     }
 
@@ -401,7 +451,8 @@ std::string tree_beside(const std::string& path) {
             }
         }
     }
-    throw Error(ErrorKind::input, path, "its module tree (the same name with .tree.json or .tree.json.gz) is missing");
+    throw Error(ErrorKind::input, path,
+                "its module tree (the same name with .tree.json or .tree.json.gz) is missing");
 }
 
 }  // namespace
@@ -414,7 +465,8 @@ constinit const RecordingInfo wrap_cases{
     .help = "wrap boundaries (MODEL.units.json[.gz] with MODEL.tree.json[.gz])",
     .recognises =
         [](std::string_view file) {
-            return std::ranges::any_of(endings, [&](std::string_view ending) { return file.ends_with(ending); });
+            return std::ranges::any_of(endings,
+                                       [&](std::string_view ending) { return file.ends_with(ending); });
         },
     .replay =
         [](const std::string& path, Verification& out) {

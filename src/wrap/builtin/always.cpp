@@ -5,8 +5,12 @@ namespace {
 
 class Always final : public RecursivePolicy {
 public:
-    bool enter(const ModuleTree& /*tree*/, ModuleIndex /*m*/, std::int64_t /*numel*/) const override { return true; }
-    bool wrap(const ModuleTree& /*tree*/, ModuleIndex /*m*/, std::int64_t /*rest*/) const override { return true; }
+    bool enter(const ModuleTree& /*tree*/, ModuleIndex /*m*/, std::int64_t /*numel*/) const override {
+        return true;
+    }
+    bool wrap(const ModuleTree& /*tree*/, ModuleIndex /*m*/, std::int64_t /*rest*/) const override {
+        return true;
+    }
 };
 
 }  // namespace
@@ -23,7 +27,9 @@ constinit const PolicyInfo always{
             }
             return PolicySpec::Member{.name = "always"};
         },
-    .make = [](const PolicyArguments&) -> std::unique_ptr<RecursivePolicy> { return std::make_unique<Always>(); },
+    .make = [](const PolicyArguments&) -> std::unique_ptr<RecursivePolicy> {
+        return std::make_unique<Always>();
+    },
 };
 
 }  // namespace fsdplan::builtin::policy

@@ -11,7 +11,9 @@ class Names final : public RecursivePolicy {
 public:
     explicit Names(std::vector<char> chosen) : chosen_(std::move(chosen)) {}
 
-    bool enter(const ModuleTree& /*tree*/, ModuleIndex /*m*/, std::int64_t /*numel*/) const override { return true; }
+    bool enter(const ModuleTree& /*tree*/, ModuleIndex /*m*/, std::int64_t /*numel*/) const override {
+        return true;
+    }
 
     bool wrap(const ModuleTree& /*tree*/, ModuleIndex m, std::int64_t /*remainder*/) const override {
         return chosen_[at(m)] != 0;
@@ -21,7 +23,9 @@ private:
     std::vector<char> chosen_;  // per row
 };
 
-bool is_glob(std::string_view text) { return text.find_first_of("*?") != std::string_view::npos; }
+bool is_glob(std::string_view text) {
+    return text.find_first_of("*?") != std::string_view::npos;
+}
 
 std::vector<char> choose(const ModuleTree& tree, const std::vector<std::string>& names) {
     std::vector<char> chosen(tree.size(), 0);
@@ -38,7 +42,8 @@ std::vector<char> choose(const ModuleTree& tree, const std::vector<std::string>&
             }
         }
         if (!any) {
-            throw Error(ErrorKind::input, "--policy names", "\"" + text + "\" matches no module of this model");
+            throw Error(ErrorKind::input, "--policy names",
+                        "\"" + text + "\" matches no module of this model");
         }
     }
     return chosen;

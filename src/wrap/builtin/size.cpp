@@ -31,11 +31,14 @@ extern const PolicyInfo size;
 constinit const PolicyInfo size{
     .name = "size",
     .syntax = "size:MIN_NUM_PARAMS",
-    .help = "wrap what has at least so many parameters left (size_based_auto_wrap_policy); 100M, 2e8 and 1_000 are numbers",
+    .help =
+        "wrap what has at least so many parameters left (size_based_auto_wrap_policy); 100M, 2e8 and 1_000 "
+        "are numbers",
     .parse =
         [](std::string_view text) {
             PolicySpec::Member member{.name = "size"};
-            member.min_num_params = text.empty() ? static_cast<double>(default_min_num_params) : parse_number(text);
+            member.min_num_params =
+                text.empty() ? static_cast<double>(default_min_num_params) : parse_number(text);
             return member;
         },
     .make = [](const PolicyArguments& a) -> std::unique_ptr<RecursivePolicy> {

@@ -8,7 +8,9 @@ class Transformer final : public RecursivePolicy {
 public:
     explicit Transformer(ClassSet classes) : classes_(std::move(classes)) {}
 
-    bool enter(const ModuleTree& /*tree*/, ModuleIndex /*m*/, std::int64_t /*numel*/) const override { return true; }
+    bool enter(const ModuleTree& /*tree*/, ModuleIndex /*m*/, std::int64_t /*numel*/) const override {
+        return true;
+    }
 
     bool wrap(const ModuleTree& tree, ModuleIndex m, std::int64_t /*remainder*/) const override {
         return classes_.matches(tree, m);  // isinstance: a subclass matches too

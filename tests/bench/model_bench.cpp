@@ -1,0 +1,34 @@
+#include <benchmark/benchmark.h>
+
+#include "fsdplan/model.hpp"
+#include "models.hpp"
+
+// What does a command pay before it can look at a model?
+namespace fsdplan::bench {
+namespace {
+
+void import_config_405b(benchmark::State& state) {
+    for ([[maybe_unused]] auto _ : state) {
+        benchmark::DoNotOptimize(import_model(llama_405b));
+    }
+}
+BENCHMARK(import_config_405b)->Unit(benchmark::kMillisecond);
+
+void flatten_405b(benchmark::State& state) {
+    const ModelGraph graph = import_model(llama_405b);
+    for ([[maybe_unused]] auto _ : state) {
+        benchmark::DoNotOptimize(flatten(graph));
+    }
+}
+BENCHMARK(flatten_405b)->Unit(benchmark::kMillisecond);
+
+void flatten_experts(benchmark::State& state) {
+    const ModelGraph graph = experts_as_modules(false);
+    for ([[maybe_unused]] auto _ : state) {
+        benchmark::DoNotOptimize(flatten(graph));
+    }
+}
+BENCHMARK(flatten_experts)->Unit(benchmark::kMillisecond);
+
+}  // namespace
+}  // namespace fsdplan::bench
