@@ -1,7 +1,9 @@
 #include <algorithm>
+#include <array>
 
 #include "base/file.hpp"
 #include "base/json.hpp"
+#include "model/config_fields.hpp"
 #include "model/family.hpp"
 #include "model/heads.hpp"
 #include "model/importer.hpp"
@@ -29,11 +31,26 @@ const Architecture& architecture_of(const Config& config, const FamilyInfo& fami
     return *found;
 }
 
+// Without a dtype transformers builds in torch's default dtype, whatever the checkpoint holds. torch makes
+// only these four the default, which is how a model gets its dtype.
+DType dtype_of(const Config& config, const ImportOptions& options) {
+    const DType dtype = options.dtype.value_or(config.dtype().value_or(DType::float32));
+    constexpr std::array possible{DType::float64, DType::float32, DType::float16, DType::bfloat16};
+    if (std::ranges::find(possible, dtype) == possible.end()) {
+        const std::string message = "a model cannot be created in " + std::string(name(dtype)) +
+                                    "; expected float32, bfloat16, float16 or float64";
+        if (options.dtype) {
+            throw Error(ErrorKind::input, "--dtype", message);
+        }
+        config.refuse(config.has("dtype") ? "dtype" : "torch_dtype", message);
+    }
+    return dtype;
+}
+
 // transformers collects the classes of a model and its parts in a set, which has no order.
 void sort_unique(std::vector<std::string>& names) {
     std::ranges::sort(names);
-    const auto rest = std::ranges::unique(names);
-    names.erase(rest.begin(), rest.end());
+    names.erase(std::unique(names.begin(), names.end()), names.end());
 }
 
 }  // namespace
@@ -43,10 +60,10 @@ ModelGraph read_hf_config(std::string_view text, const std::string& shown, const
     const Config config(document.root());
     const FamilyInfo& family = family_of(config);
     const Architecture& architecture = architecture_of(config, family);
+    refuse_per_layer_settings(config);
     check_labels(config);
     GraphBuilder builder(shown, "transformers 5.24.0 " + std::string(architecture.name));
-    // Without a dtype transformers builds in torch's default dtype, whatever the checkpoint holds.
-    builder.set_dtype(options.dtype.value_or(config.dtype().value_or(DType::float32)));
+    builder.set_dtype(dtype_of(config, options));
     builder.graph().no_split_classes.assign(family.no_split_classes.begin(), family.no_split_classes.end());
     builder.graph().longest_sequence = family.longest_sequence(config);
     architecture.build(config, Place(builder));
