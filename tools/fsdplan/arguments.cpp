@@ -58,6 +58,11 @@ void Arguments::option(const std::string& names, std::string& value, const std::
     parser_->app.add_option(names, value, help)->type_name(type);
 }
 
+void Arguments::option(const std::string& names, std::optional<std::string>& value, const std::string& help,
+                       const std::string& type) {
+    parser_->app.add_option(names, value, help)->type_name(type);
+}
+
 void Arguments::option(const std::string& names, std::vector<std::string>& values, const std::string& help,
                        const std::string& type) {
     parser_->app.add_option(names, values, help)

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -26,6 +27,8 @@ public:
     /// One or more words.
     void positional(const std::string& name, std::vector<std::string>& values, const std::string& help);
     void option(const std::string& names, std::string& value, const std::string& help,
+                const std::string& type);
+    void option(const std::string& names, std::optional<std::string>& value, const std::string& help,
                 const std::string& type);
     /// An option that may be repeated.
     void option(const std::string& names, std::vector<std::string>& values, const std::string& help,
