@@ -200,8 +200,8 @@ void add_assumptions(const SweepQuestion& question, const ModelFacts& facts, con
         add("experts a token", std::to_string(facts.experts_per_token),
             facts.experts_per_token_known ? "model" : "default", "balanced routing");
     }
-    add("matrix products", std::to_string(static_cast<int>(question.cluster.gpu.gemm_efficiency * 90.0)) + " % of peak",
-        question.cluster.gpu.name, "nine tenths of the best product found on this GPU");
+    add("matrix products", std::to_string(static_cast<int>(question.cluster.gpu.gemm_efficiency * 80.0)) + " % of peak",
+        question.cluster.gpu.name, "four fifths of the best product found on this GPU");
     add_collective_assumptions(question, plan, out);
 }
 
