@@ -53,7 +53,7 @@ private:
     bool ready_ = false;
 };
 
-constexpr std::size_t largest_unpacked = std::size_t{1} << 31U;  // a small file may unpack to anything
+constexpr std::size_t largest_unpacked = std::size_t{1} << 29U;  // a small file may unpack to anything
 
 /// The unpacked bytes, up to `enough` of them. `whole` says that `packed` is all of the file.
 std::string unpacked(std::string packed, bool whole, std::size_t enough, const std::filesystem::path& path) {
@@ -132,7 +132,7 @@ std::string read_text(const std::filesystem::path& path) {
     }
     std::string text = unpacked(std::move(bytes), true, largest_unpacked, path);
     if (text.size() >= largest_unpacked) {
-        throw Error(ErrorKind::input, path.string(), "unpacks to more than 2 GiB");
+        throw Error(ErrorKind::input, path.string(), "unpacks to more than 512 MiB");
     }
     return text;
 }

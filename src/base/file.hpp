@@ -10,7 +10,7 @@
 namespace fsdplan {
 
 /// The whole file; throws Error(input) when it cannot be read or has more than `most` bytes.
-std::string read_file(const std::filesystem::path& path, std::uintmax_t most = std::uintmax_t{1} << 31U);
+std::string read_file(const std::filesystem::path& path, std::uintmax_t most = std::uintmax_t{1} << 29U);
 
 /// The file's text, unpacked when it is gzip (told by its first bytes, not by its name).
 std::string read_text(const std::filesystem::path& path);

@@ -101,6 +101,7 @@ ModuleClass activation(std::string_view name, std::string_view where) {
     const auto found = std::ranges::find(activations, name, &ActivationRow::function);
     if (found == activations.end()) {
         std::vector<std::string> known;
+        known.reserve(activations.size());
         for (const ActivationRow& row : activations) {
             known.emplace_back(row.function);
         }

@@ -9,6 +9,7 @@ inline constexpr TowerFamily family{
     .classes = {{"transformers.models.clip.modeling_clip", "CLIPPreTrainedModel"}, "CLIP"},
     .act = "quick_gelu",
     .norm_first = false,
+    .checks_heads = true,
     .class_token = true,
     .text = {.hidden = 512, .intermediate = 2048, .layers = 12, .heads = 8},
     .vision = {.hidden = 768, .intermediate = 3072, .layers = 12, .heads = 12},

@@ -7,8 +7,8 @@
 namespace fsdplan {
 namespace {
 
-// transformers' ALLOWED_ATTN_LAYER_TYPES, and the old names that it translates.
-constexpr std::array<std::string_view, 18> known_layer_types{
+// transformers' ALLOWED_ATTN_LAYER_TYPES.
+constexpr std::array<std::string_view, 14> known_layer_types{
     "full_attention",
     "sliding_attention",
     "chunked_attention",
@@ -23,11 +23,23 @@ constexpr std::array<std::string_view, 18> known_layer_types{
     "hybrid_sliding",
     "reference_sliding_attention",
     "linear_attention",
-    "mamba",
-    "attention",
-    "deepseek_sparse_attention",
-    "qwen_sparse_attention",
 };
+
+struct OldName {
+    std::string_view old_name;
+    std::string_view name;
+};
+constexpr std::array old_layer_types{
+    OldName{"attention", "full_attention"},
+    OldName{"deepseek_sparse_attention", "indexed_attention"},
+    OldName{"mamba", "linear_attention"},
+    OldName{"qwen_sparse_attention", "indexed_attention"},
+};
+
+std::string present_name(const std::string& layer_type) {
+    const auto* const found = std::ranges::find(old_layer_types, layer_type, &OldName::old_name);
+    return found == old_layer_types.end() ? layer_type : std::string(found->name);
+}
 
 void refuse_null(const Config& config, std::initializer_list<std::string_view> keys) {
     for (const std::string_view key : keys) {
@@ -71,22 +83,17 @@ bool nullable_flag(const Config& config, std::string_view key, bool absent) {
     return !is_null(config, key) && config.flag(key, absent);
 }
 
-void check_layers(const Config& config, std::int64_t layers) {
-    if (config.has("per_layer_config")) {
-        config.refuse("per_layer_config",
-                      "settings that differ from layer to layer are not built in; "
-                      "export the model as a module-tree JSON (docs/formats.md)");
-    }
+std::vector<std::string> layer_types(const Config& config, std::int64_t layers) {
     if (!config.has("layer_types")) {
-        return;
+        return {};
     }
-    const std::vector<std::string> types = config.strings("layer_types");
-    for (const std::string& type : types) {
+    std::vector<std::string> types = config.strings("layer_types");
+    for (std::string& type : types) {
+        type = present_name(type);
         if (std::ranges::find(known_layer_types, type) == known_layer_types.end()) {
+            const std::vector<std::string> known(known_layer_types.begin(), known_layer_types.end());
             config.refuse("layer_types",
-                          "unknown layer type " + json::quote(type) +
-                              did_you_mean(type, std::vector<std::string>(known_layer_types.begin(),
-                                                                          known_layer_types.end())));
+                          "unknown layer type " + json::quote(type) + did_you_mean(type, known));
         }
     }
     if (types.size() != static_cast<std::size_t>(layers)) {
@@ -94,6 +101,20 @@ void check_layers(const Config& config, std::int64_t layers) {
                                          " layers (num_hidden_layers), found " +
                                          std::to_string(types.size()));
     }
+    return types;
+}
+
+void refuse_per_layer_settings(const Config& config) {
+    if (config.has("per_layer_config")) {
+        config.refuse("per_layer_config",
+                      "settings that differ from layer to layer are not built in; "
+                      "export the model as a module-tree JSON (docs/formats.md)");
+    }
+}
+
+void check_layers(const Config& config, std::int64_t layers) {
+    refuse_per_layer_settings(config);
+    layer_types(config, layers);
 }
 
 void check_padding(const Config& config, std::optional<std::int64_t> absent, std::int64_t rows,

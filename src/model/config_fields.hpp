@@ -2,7 +2,9 @@
 
 #include <initializer_list>
 #include <optional>
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include "model/config.hpp"
 
@@ -24,6 +26,10 @@ bool nullable_flag(const Config& config, std::string_view key, bool absent);
 /// True when the key is there and null.
 bool is_null(const Config& config, std::string_view key);
 
+/// "layer_types" under their present names, one for each layer; empty when absent.
+std::vector<std::string> layer_types(const Config& config, std::int64_t layers);
+/// Refuses settings that differ from layer to layer (per_layer_config): no family builds them.
+void refuse_per_layer_settings(const Config& config);
 /// Refuses layer_types that transformers refuses, and settings that differ from layer to layer.
 void check_layers(const Config& config, std::int64_t layers);
 /// Refuses a pad_token_id that an embedding has no row for; `absent` is the class's default, and `rows_key`

@@ -11,7 +11,7 @@ std::int64_t counted(const ModuleTree& tree, std::span<const char> left_out, Ten
     return !left_out.empty() && left_out[at(t)] != 0 ? 0 : tree.tensors[at(t)].numel;
 }
 
-// Nothing shared: a tied tensor counts once per subtree. Add it at each owner, take it off at the common
+// A tree: a tied tensor counts once per subtree. Add it at each owner, take it off at the common
 // ancestor of neighbouring owners in pre-order, and the subtree sums come out right.
 std::vector<std::int64_t> count_tree(const ModuleTree& tree, std::span<const char> left_out) {
     std::vector<std::int64_t> numel(tree.size(), 0);
@@ -39,7 +39,7 @@ std::vector<std::int64_t> count_tree(const ModuleTree& tree, std::span<const cha
     return numel;
 }
 
-// Shared modules: walk each subtree, every module and every tensor once.
+// Modules with several parents: walk each subtree, every module and every tensor once.
 std::vector<std::int64_t> count_graph(const ModuleTree& tree, std::span<const char> left_out) {
     std::vector<std::int64_t> numel(tree.size(), 0);
     std::vector<std::int32_t> module_seen(tree.size(), none);
@@ -71,7 +71,7 @@ std::vector<std::int64_t> count_graph(const ModuleTree& tree, std::span<const ch
 }  // namespace
 
 std::vector<std::int64_t> subtree_numel(const ModuleTree& tree, std::span<const char> left_out) {
-    return tree.has_shared_modules ? count_graph(tree, left_out) : count_tree(tree, left_out);
+    return tree.has_several_parents ? count_graph(tree, left_out) : count_tree(tree, left_out);
 }
 
 }  // namespace fsdplan

@@ -18,10 +18,14 @@ std::int64_t kv_heads_of(const Config& config, const DecoderDefaults& defaults, 
 
 std::int64_t head_dim_of(const Config& config, const DecoderDefaults& defaults, std::int64_t hidden,
                          std::int64_t heads) {
-    if (defaults.head_dim != 0) {
-        return whole(config, {defaults.head_dim_key}, defaults.head_dim);
+    const std::string_view key = defaults.head_dim_key;
+    if (is_null(config, key) && !defaults.head_dim_may_be_null) {
+        config.value().at(key).fail("an integer");
     }
-    const std::int64_t head_dim = config.optional_size(defaults.head_dim_key).value_or(hidden / heads);
+    if (defaults.head_dim != 0) {
+        return config.size(key, defaults.head_dim);
+    }
+    const std::int64_t head_dim = config.optional_size(key).value_or(hidden / heads);
     if (head_dim == 0) {
         config.refuse("num_attention_heads", std::to_string(heads) + " heads for a hidden_size of " +
                                                  std::to_string(hidden) + " leave nothing for each");
@@ -29,17 +33,14 @@ std::int64_t head_dim_of(const Config& config, const DecoderDefaults& defaults, 
     return head_dim;
 }
 
-}  // namespace
+HeadDim head_dim_attribute(const Config& config, const DecoderDefaults& defaults) {
+    if (config.has(defaults.head_dim_key) || defaults.head_dim_when_absent == HeadDim::given) {
+        return HeadDim::given;
+    }
+    return is_null(config, defaults.head_dim_key) ? HeadDim::null : defaults.head_dim_when_absent;
+}
 
-ModuleClass DecoderClasses::plain(std::string_view suffix) const {
-    return space.plain(std::string(prefix) + std::string(suffix));
-}
-ModuleClass DecoderClasses::layer(std::string_view suffix) const {
-    return space.layer(std::string(prefix) + std::string(suffix));
-}
-ModuleClass DecoderClasses::derived(std::string_view suffix, const ModuleClass& base) const {
-    return space.derived(std::string(prefix) + std::string(suffix), base);
-}
+}  // namespace
 
 DecoderSizes decoder_sizes(const Config& config, const DecoderDefaults& defaults) {
     const std::string where = config.value().where();
@@ -53,8 +54,10 @@ DecoderSizes decoder_sizes(const Config& config, const DecoderDefaults& defaults
     s.head_dim = head_dim_of(config, defaults, s.hidden, s.heads);
     s.q_width = checked_mul(s.heads, s.head_dim, where);
     s.kv_width = checked_mul(s.kv_heads, s.head_dim, where);
-    s.rotary_width = rotary_width(config, rope_of(config), defaults.rope, s.head_dim,
-                                  defaults.has_head_dim || config.has(defaults.head_dim_key));
+    if (defaults.rope) {
+        s.rotary_width = rotary_width(config, rope_of(config), *defaults.rope, s.head_dim,
+                                      head_dim_attribute(config, defaults));
+    }
     s.act = config.text(defaults.act_key, defaults.act);
     s.tied = config.flag("tie_word_embeddings", defaults.tie_word_embeddings);
     check_layers(config, s.layers);
@@ -62,7 +65,7 @@ DecoderSizes decoder_sizes(const Config& config, const DecoderDefaults& defaults
     return s;
 }
 
-Backbone decoder(const DecoderClasses& classes, const DecoderSizes& s, const DecoderParts& parts) {
+Backbone decoder(const PrefixedClasses& classes, const DecoderSizes& s, const DecoderParts& parts) {
     const auto build = [=](Scope model) {
         const auto norm = [&](Scope parent, std::string_view name) {
             if (parts.torch_norms) {
@@ -106,13 +109,13 @@ void attention_projections(Scope attention, const DecoderSizes& s, bool qkv_bias
     linear(attention, std::move(out_name), s.q_width, s.hidden, out_bias);
 }
 
-void query_key_norms(Scope attention, const DecoderClasses& classes, std::int64_t q_width,
+void query_key_norms(Scope attention, const PrefixedClasses& classes, std::int64_t q_width,
                      std::int64_t k_width) {
     weight_norm(attention, "q_norm", classes.plain("RMSNorm"), q_width);
     weight_norm(attention, "k_norm", classes.plain("RMSNorm"), k_width);
 }
 
-void gated_mlp(Scope parent, std::string name, const DecoderClasses& classes, const DecoderSizes& s,
+void gated_mlp(Scope parent, std::string name, const PrefixedClasses& classes, const DecoderSizes& s,
                std::int64_t intermediate, bool bias) {
     const Scope mlp = parent.child(std::move(name), classes.plain("MLP"));
     linear(mlp, "gate_proj", s.hidden, intermediate, bias);
@@ -121,7 +124,7 @@ void gated_mlp(Scope parent, std::string name, const DecoderClasses& classes, co
     activation(mlp, "act_fn", s.act);
 }
 
-void fused_experts(Scope moe, const DecoderClasses& classes, const DecoderSizes& s, std::int64_t experts,
+void fused_experts(Scope moe, const PrefixedClasses& classes, const DecoderSizes& s, std::int64_t experts,
                    std::int64_t intermediate) {
     const Scope module = moe.child("experts", classes.plain("Experts"));
     module.parameter("gate_up_proj", {experts, 2 * intermediate, s.hidden});
@@ -136,7 +139,7 @@ Scope router(Scope moe, std::string name, const ModuleClass& router_class, const
     return module;
 }
 
-Scope scaled_embedding(Scope model, const DecoderClasses& classes, const DecoderSizes& s) {
+Scope scaled_embedding(Scope model, const PrefixedClasses& classes, const DecoderSizes& s) {
     const Scope module =
         model.child("embed_tokens", classes.derived("TextScaledWordEmbedding", classes::embedding()));
     module.parameter("weight", {s.vocab, s.hidden});

@@ -14,17 +14,6 @@
 // self-attention and feed-forward with norms around them, a last norm and one rotary embedding.
 namespace fsdplan {
 
-/// The classes of one family, which are all named after it.
-struct DecoderClasses {
-    ClassSpace space;
-    std::string_view prefix;  ///< "Llama"
-
-    /// A direct subclass of nn.Module, "LlamaAttention" for "Attention".
-    ModuleClass plain(std::string_view suffix) const;
-    ModuleClass layer(std::string_view suffix) const;
-    ModuleClass derived(std::string_view suffix, const ModuleClass& base) const;
-};
-
 /// Defaults of a family's configuration class.
 struct DecoderDefaults {
     std::int64_t vocab_size = 0;
@@ -36,12 +25,13 @@ struct DecoderDefaults {
     bool kv_heads_may_be_null = false;     ///< null then means as many as num_attention_heads
     std::int64_t head_dim = 0;             ///< 0: hidden_size / num_attention_heads
     std::string_view head_dim_key = "head_dim";
-    bool has_head_dim = false;  ///< the configuration class has it, whether or not the file has
+    bool head_dim_may_be_null = false;
+    HeadDim head_dim_when_absent = HeadDim::absent;  ///< what the configuration object has then
     std::optional<std::int64_t> pad_token_id = {};
     std::string_view act_key = "hidden_act";
     std::string_view act = "silu";
     bool tie_word_embeddings = false;
-    RopeRules rope = {};
+    std::optional<RopeRules> rope = RopeRules{};  ///< nothing: the family works out rotary_width itself
 };
 
 /// The sizes of one configuration.
@@ -76,7 +66,7 @@ struct DecoderParts {
 };
 
 /// A backbone of the common shape.
-Backbone decoder(const DecoderClasses& classes, const DecoderSizes& sizes, const DecoderParts& parts);
+Backbone decoder(const PrefixedClasses& classes, const DecoderSizes& sizes, const DecoderParts& parts);
 
 // Parts. Each adds to the given module in the order in which transformers does.
 
@@ -84,19 +74,19 @@ Backbone decoder(const DecoderClasses& classes, const DecoderSizes& sizes, const
 void attention_projections(Scope attention, const DecoderSizes& sizes, bool qkv_bias, bool out_bias,
                            std::string out_name = "o_proj");
 /// "q_norm" and "k_norm" with one weight of these widths.
-void query_key_norms(Scope attention, const DecoderClasses& classes, std::int64_t q_width,
+void query_key_norms(Scope attention, const PrefixedClasses& classes, std::int64_t q_width,
                      std::int64_t k_width);
 /// gate_proj, up_proj, down_proj and act_fn in a new child "<prefix>MLP" of this name.
-void gated_mlp(Scope parent, std::string name, const DecoderClasses& classes, const DecoderSizes& sizes,
+void gated_mlp(Scope parent, std::string name, const PrefixedClasses& classes, const DecoderSizes& sizes,
                std::int64_t intermediate, bool bias = false);
 /// "experts" with the weights of all experts in two tensors.
-void fused_experts(Scope moe, const DecoderClasses& classes, const DecoderSizes& sizes, std::int64_t experts,
+void fused_experts(Scope moe, const PrefixedClasses& classes, const DecoderSizes& sizes, std::int64_t experts,
                    std::int64_t intermediate);
 /// A router with one weight, a row for each expert.
 Scope router(Scope moe, std::string name, const ModuleClass& router_class, const DecoderSizes& sizes,
              std::int64_t experts, std::optional<DType> dtype = {});
 /// An embedding that multiplies by a constant, which it keeps as a buffer.
-Scope scaled_embedding(Scope model, const DecoderClasses& classes, const DecoderSizes& sizes);
+Scope scaled_embedding(Scope model, const PrefixedClasses& classes, const DecoderSizes& sizes);
 
 /// The layers of a model with sparse and dense feed-forward modules that are sparse.
 struct SparseLayers {

@@ -41,10 +41,14 @@ ModelGraph read_path(const std::filesystem::path& path, const std::string& shown
 }
 
 /// Totals are exact in a double and in JavaScript, whatever reads them.
-ModelGraph within_limits(ModelGraph graph) {
-    std::int64_t total = 0;
+ModelGraph within_limits(ModelGraph graph, const std::string& shown) {
+    std::int64_t bytes = 0;
     for (const Tensor& tensor : graph.tensors) {
-        total = checked_add(total, bytes_of(tensor.numel, tensor.dtype).count, graph.name);
+        bytes += std::min(bytes_of(tensor.numel, tensor.dtype).count, largest_total + 1);
+        if (bytes > largest_total) {
+            throw Error(ErrorKind::input, shown,
+                        "holds more than 2^53 bytes; expected a model that can exist");
+        }
     }
     return graph;
 }
@@ -56,10 +60,10 @@ ModelGraph import_model(const std::string& what, const ImportOptions& options) {
     const std::filesystem::path path(what);
     if (std::filesystem::is_directory(path, ignored)) {
         const std::filesystem::path file = model_file_in(path);
-        return within_limits(read_path(file, file.string(), options));
+        return within_limits(read_path(file, file.string(), options), what);
     }
     if (std::filesystem::exists(path, ignored)) {
-        return within_limits(read_path(path, what, options));
+        return within_limits(read_path(path, what, options), what);
     }
     const LibraryEntry entry = library_entry(what);
     ModelGraph graph =

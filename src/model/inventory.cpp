@@ -122,29 +122,39 @@ void find_sharing(const ModuleTree& tree, Inventory& out) {
     }
 }
 
-constexpr int deepest_blocks = 64;  // below it nothing is searched; a deeper tree is no model
+class BlockFinder {
+public:
+    explicit BlockFinder(const ModuleTree& tree) : tree_(tree), seen_(tree.size(), 0) {}
 
-void find_blocks(const ModuleTree& tree, ModuleIndex m, const std::string& path, std::int64_t repetitions,
-                 int depth, std::vector<RepeatedBlock>& out) {
-    if (depth == deepest_blocks) {
-        return;
+    std::vector<RepeatedBlock> find() {
+        visit(ModuleIndex{}, "", 1);
+        return std::move(found_);
     }
-    for (const ChildRun run : runs_of_children(tree, m)) {
-        const ModuleIndex child = tree.children(m)[run.first];
-        if (tree.parent[at(child)] != static_cast<std::int32_t>(m)) {
-            continue;  // a shared module is described where it was met first
+
+private:
+    void visit(ModuleIndex m, const std::string& path, std::int64_t repetitions) {
+        for (const ChildRun run : runs_of_children(tree_, m)) {
+            const ModuleIndex child = tree_.children(m)[run.first];
+            if (seen_[at(child)] != 0) {
+                continue;  // a shared module is described where it was met first
+            }
+            seen_[at(child)] = 1;
+            const std::string child_path = joined(path, run_name(tree_, m, run));
+            const std::int64_t all = repetitions * static_cast<std::int64_t>(run.count);
+            if (run.count > 1 && tree_.numel[at(child)] > 0) {
+                found_.push_back({.path = child_path,
+                                  .class_name = tree_.class_info(child).name,
+                                  .count = all,
+                                  .numel = tree_.numel[at(child)]});
+            }
+            visit(child, child_path, all);
         }
-        const std::string child_path = joined(path, run_name(tree, m, run));
-        const std::int64_t all = repetitions * static_cast<std::int64_t>(run.count);
-        if (run.count > 1 && tree.numel[at(child)] > 0) {
-            out.push_back({.path = child_path,
-                           .class_name = tree.class_info(child).name,
-                           .count = all,
-                           .numel = tree.numel[at(child)]});
-        }
-        find_blocks(tree, child, child_path, all, depth + 1, out);
     }
-}
+
+    const ModuleTree& tree_;
+    std::vector<char> seen_;
+    std::vector<RepeatedBlock> found_;
+};
 
 void find_no_split(const ModelGraph& graph, const Inventory& counted, std::vector<NoSplitClass>& out) {
     for (const std::string& name : graph.no_split_classes) {
@@ -193,7 +203,7 @@ Inventory inventory_of(const ModelGraph& graph, const ModuleTree& tree) {
     count_tensors(graph, tree, out);
     count_modules(tree, out);
     find_sharing(tree, out);
-    find_blocks(tree, ModuleIndex{}, "", 1, 0, out.blocks);
+    out.blocks = BlockFinder(tree).find();
     find_no_split(graph, out, out.no_split);
     return out;
 }

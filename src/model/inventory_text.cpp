@@ -139,7 +139,8 @@ void print_no_split(const Inventory& inventory, Out out) {
 
 class TreeText {
 public:
-    explicit TreeText(const ModuleTree& tree) : tree_(tree), shown_(shown_names(tree)), out_(text_) {
+    explicit TreeText(const ModuleTree& tree)
+        : tree_(tree), shown_(shown_names(tree)), seen_(tree.size(), 0), out_(text_) {
         const std::string width = grouped(tree.numel.front());
         numel_width_ = static_cast<int>(width.size());
     }
@@ -168,11 +169,12 @@ private:
         for (const ChildRun run : runs_of_children(tree_, m)) {
             const ModuleIndex child = tree_.children(m)[run.first];
             const std::string name = run_name(tree_, m, run);
-            if (tree_.parent[at(child)] != static_cast<std::int32_t>(m)) {
+            if (seen_[at(child)] != 0) {
                 fmt::format_to(out_, "{:>{}}  {:{}}{} = {}\n", "", numel_width_, "", 2 * depth, name,
                                tree_.path(child));
                 continue;
             }
+            seen_[at(child)] = 1;
             line(child, depth, name, run.count);
             if (depth == deepest && !tree_.children(child).empty()) {
                 fmt::format_to(out_, "{:>{}}  {:{}}…\n", "", numel_width_, "", 2 * depth + 2);
@@ -184,6 +186,7 @@ private:
 
     const ModuleTree& tree_;
     ShownNames shown_;
+    std::vector<char> seen_;
     std::string text_;
     Out out_;
     int numel_width_ = 0;

@@ -19,7 +19,7 @@ LatentAttention latent_attention(const Config& config, const DecoderSizes& s) {
     };
 }
 
-void latent_projections(Scope attention, const DecoderClasses& classes, const DecoderSizes& s,
+void latent_projections(Scope attention, const PrefixedClasses& classes, const DecoderSizes& s,
                         const LatentAttention& latent) {
     const ModuleClass norm = classes.plain("RMSNorm");
     if (latent.q_rank) {

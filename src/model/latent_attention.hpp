@@ -19,7 +19,7 @@ struct LatentAttention {
 
 LatentAttention latent_attention(const Config& config, const DecoderSizes& sizes);
 
-void latent_projections(Scope attention, const DecoderClasses& classes, const DecoderSizes& sizes,
+void latent_projections(Scope attention, const PrefixedClasses& classes, const DecoderSizes& sizes,
                         const LatentAttention& latent);
 
 }  // namespace fsdplan

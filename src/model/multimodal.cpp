@@ -7,14 +7,13 @@ Scope nested_model(Scope parent, const std::string& name, const Config& nested, 
     return parent[name];
 }
 
-TokenEmbedding token_embedding(Scope language_model, const Config& nested) {
+std::int64_t token_width(Scope language_model, const Config& nested) {
     const std::optional<Scope> table = language_model.find("embed_tokens");
     if (!table) {
         throw Error(ErrorKind::input, nested.value().where(),
                     "this family has no embed_tokens and cannot be the language model here");
     }
-    const std::vector<std::int64_t>& shape = table->shape("weight");
-    return {.rows = shape[0], .width = shape[1]};
+    return table->shape("weight").back();
 }
 
 std::int64_t patch_width(Scope tower, const Config& config) {

@@ -32,6 +32,7 @@ std::int64_t vision_model(const Config& config, const Place& place) {
     tower_encoder(family, sizes, tower);
     layer_norm(tower, "post_layernorm", sizes.hidden);
     if (config.flag("vision_use_head", true)) {
+        config.require_divides(sizes.heads, "num_attention_heads", sizes.hidden, "hidden_size");
         pooling_head(sizes, tower);
     }
     return sizes.hidden;

@@ -9,6 +9,7 @@ inline constexpr TowerFamily family{
     .classes = {{"transformers.models.siglip.modeling_siglip", "SiglipPreTrainedModel"}, "Siglip"},
     .act = "gelu_pytorch_tanh",
     .norm_first = true,
+    .checks_heads = false,
     .class_token = false,
     .text = {.hidden = 768, .intermediate = 3072, .layers = 12, .heads = 12},
     .vision = {.hidden = 768, .intermediate = 3072, .layers = 12, .heads = 12},

@@ -19,7 +19,9 @@ TowerSizes::TowerSizes(const TowerFamily& family, const TowerDefaults& defaults,
       layers(whole_count(config, {"num_hidden_layers"}, defaults.layers)),
       heads(whole(config, {"num_attention_heads"}, defaults.heads)),
       act(config.text("hidden_act", family.act)) {
-    config.require_divides(heads, "num_attention_heads", hidden, "hidden_size");
+    if (layers > 0 || family.checks_heads) {
+        config.require_divides(heads, "num_attention_heads", hidden, "hidden_size");
+    }
 }
 
 void text_embeddings(const TowerFamily& family, const TowerSizes& sizes, const Config& config, Scope tower) {

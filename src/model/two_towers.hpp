@@ -17,13 +17,14 @@ struct TowerFamily {
     PrefixedClasses classes;
     std::string_view act;  ///< class default of hidden_act
     bool norm_first;       ///< whether a layer registers each norm before the part behind it
+    bool checks_heads;     ///< the configuration checks that heads divide the width, not only each attention
     bool class_token;      ///< an image starts with a token of its own, and patches have no bias
     TowerDefaults text, vision;
     std::int64_t vocab, positions, patch;
 };
 
 struct TowerSizes {
-    /// `defaults` is one of the family's; throws when the heads do not divide the width.
+    /// `defaults` is one of the family's.
     TowerSizes(const TowerFamily& family, const TowerDefaults& defaults, const Config& config);
 
     std::int64_t hidden, intermediate, layers, heads;

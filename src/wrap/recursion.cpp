@@ -29,7 +29,7 @@ public:
 
 private:
     std::int64_t visit_anew(ModuleIndex m, ModuleIndex parent, std::int32_t slot) {
-        if (tree_.has_shared_modules && model_.has_unit_below(m)) {
+        if (tree_.has_several_parents && model_.has_unit_below(m)) {
             const std::string path = tree_.path(m);
             model_.report(
                 {.rule = WrapRule::shared_module_wrapped_inside,

@@ -35,7 +35,7 @@ std::string unit_in_words(const Unit& unit) {
 WrappedModel::WrappedModel(const ModuleTree& tree, const Resolved& resolved)
     : tree_(tree),
       resolved_(resolved),
-      counts_are_static_(!tree.has_shared_modules &&
+      counts_are_static_(!tree.has_several_parents &&
                          (!tree.has_tied_parameters || !resolved.options->use_orig_params)),
       unit_in_slot_(tree.child.size(), -1),
       hidden_(tree.parameter.size(), 0),

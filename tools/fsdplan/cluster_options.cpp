@@ -2,32 +2,29 @@
 
 #include <fmt/core.h>
 
-#include <CLI/CLI.hpp>
-
+#include "arguments.hpp"
 #include "base/quantity.hpp"
+#include "lists.hpp"
 
 namespace fsdplan::cli {
 
-void ClusterOptions::declare(CLI::App& app) {
-    const std::string group = "Cluster";
-    app.add_option("--cluster", cluster, "a name of `fsdplan clusters`, or a file in the format of models/clusters")
-        ->type_name("NAME|FILE")
-        ->group(group);
-    app.add_option("--gpu", gpu, "a GPU of `fsdplan clusters`, in its usual nodes; h100-sxm when nothing is said")
-        ->type_name("NAME")
-        ->group(group);
-    app.add_option("--gpus", gpus, "GPUs in all; one node when nothing is said")->type_name("N")->group(group);
-    app.add_option("--gpus-per-node", gpus_per_node, "GPUs of a node")->type_name("N")->group(group);
-    app.add_option("--memory", memory, "what a process may use of a GPU, such as 76GiB; all that CUDA sees when absent")
-        ->type_name("BYTES")
-        ->group(group);
+void ClusterOptions::declare(Arguments& arguments) {
+    arguments.option("--cluster", cluster, "a name of `fsdplan clusters`, or a file in the format of models/clusters",
+                     "NAME|FILE");
+    arguments.option("--gpu", gpu, "a GPU of `fsdplan clusters`, in its usual nodes (h100-sxm)", "NAME");
+    arguments.option("--gpus", gpus, "GPUs in all (one node)", "N");
+    arguments.option("--gpus-per-node", gpus_per_node, "GPUs of a node (as the cluster has them)", "N");
+    arguments.option("--memory", memory, "what a process may use of a GPU, such as 76GiB (all that CUDA sees)", "BYTES");
 }
 
 Cluster ClusterOptions::find() const {
+    const auto count = [](const std::optional<std::string>& text, const std::string& option) {
+        return text ? std::optional(parse_integer(*text, option)) : std::nullopt;
+    };
     return find_cluster({.cluster = cluster,
                          .gpu = gpu,
-                         .gpus = gpus,
-                         .gpus_per_node = gpus_per_node,
+                         .gpus = count(gpus, "--gpus"),
+                         .gpus_per_node = count(gpus_per_node, "--gpus-per-node"),
                          .memory = memory ? std::optional(parse_bytes(*memory, "--memory")) : std::nullopt});
 }
 

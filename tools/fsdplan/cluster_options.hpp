@@ -1,6 +1,5 @@
 #pragma once
 
-#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -8,21 +7,19 @@
 #include "fsdplan/cost.hpp"
 #include "fsdplan/planner.hpp"
 
-namespace CLI {
-class App;
-}
-
 namespace fsdplan::cli {
+
+class Arguments;
 
 /// The GPUs that a command is about.
 struct ClusterOptions {
     std::optional<std::string> cluster;
     std::optional<std::string> gpu;
-    std::optional<std::int64_t> gpus;
-    std::optional<std::int64_t> gpus_per_node;
+    std::optional<std::string> gpus;
+    std::optional<std::string> gpus_per_node;
     std::optional<std::string> memory;
 
-    void declare(CLI::App& app);
+    void declare(Arguments& arguments);
     /// Throws Error(input) for what does not exist or cannot be.
     Cluster find() const;
     /// Where each value of `found` comes from.

@@ -4,9 +4,7 @@
 #include <span>
 #include <string_view>
 
-namespace CLI {
-class App;
-}
+#include "arguments.hpp"
 
 namespace fsdplan::cli {
 
@@ -23,8 +21,8 @@ struct CommandInfo {
     std::string_view name;
     std::string_view help;     ///< one line
     std::string_view example;  ///< one real invocation
-    /// Declares the options on `app`; the returned function runs after they are parsed.
-    std::function<int()> (*setup)(CLI::App& app);
+    /// Declares the arguments; the returned function runs after they are parsed.
+    std::function<int()> (*setup)(Arguments& arguments);
 };
 
 }  // namespace fsdplan::cli

@@ -1,6 +1,5 @@
 #include <fmt/core.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
 #include <string>
@@ -39,38 +38,12 @@ void print_faults(const Error& error) {
     }
 }
 
-/// CLI11's message, with the nearest option where one was not known.
-std::string explain(const CLI::ParseError& error, const CLI::App& app) {
-    std::string text = error.what();
-    std::replace(text.begin(), text.end(), '\n', ' ');
-    const std::vector<std::string> extras = app.remaining();
-    const auto unknown = std::find_if(extras.begin(), extras.end(),
-                                      [](const std::string& word) { return word.starts_with("-"); });
-    if (unknown == extras.end()) {
-        return text;
-    }
-    std::vector<std::string> options;
-    for (const CLI::Option* option : app.get_options()) {
-        for (const std::string& name : option->get_lnames()) {
-            options.push_back("--" + name);
-        }
-    }
-    return "unknown option " + *unknown + did_you_mean(*unknown, options);
-}
-
 int run(const CommandInfo& command, std::vector<std::string> words) {
-    CLI::App app(std::string(command.help), "fsdplan " + std::string(command.name));
-    app.footer("example: " + std::string(command.example) + "\n");
-    const std::function<int()> body = command.setup(app);
-    try {
-        std::reverse(words.begin(), words.end());  // CLI11 takes them last first
-        app.parse(std::move(words));
-    } catch (const CLI::CallForHelp&) {
-        fmt::print("{}", app.help());
+    Arguments arguments(std::string(command.name), std::string(command.help), std::string(command.example));
+    const std::function<int()> body = command.setup(arguments);
+    if (arguments.parse(std::move(words)) == Arguments::Outcome::help_wanted) {
+        fmt::print("{}", arguments.help());
         return answered;
-    } catch (const CLI::ParseError& error) {
-        fmt::print(stderr, "fsdplan: {}: {}\n", command.name, explain(error, app));
-        return bad_input;
     }
     return body();
 }

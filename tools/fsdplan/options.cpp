@@ -2,7 +2,7 @@
 
 #include <fmt/core.h>
 
-#include <CLI/CLI.hpp>
+#include "arguments.hpp"
 
 namespace fsdplan::cli {
 namespace {
@@ -19,33 +19,30 @@ DType parse_dtype(const std::string& text) {
 
 }  // namespace
 
-void ModelOptions::declare(CLI::App& app) {
-    app.add_option("MODEL", model,
-                   "a file or folder (module tree, config.json, safetensors), or a name of `fsdplan models`")
-        ->required();
-    app.add_option("--dtype", dtype, "store floating-point parameters in this dtype, not the model's own")
-        ->type_name("DTYPE");
-    app.add_option("--lora", lora, "add peft's adapters and freeze the rest: r=8,targets=q_proj+v_proj")
-        ->type_name("SPEC");
-    app.add_option("--freeze", freeze,
-                   "no gradients for parameters at or below matching paths; may be repeated")
-        ->type_name("GLOB")
-        ->expected(1)
-        ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+void ModelOptions::declare(Arguments& arguments) {
+    arguments.positional(
+        "MODEL", model,
+        "a file or folder (module tree, config.json, safetensors), or a name of `fsdplan models`");
+    arguments.option("--dtype", dtype, "store floating-point parameters in this dtype, not the model's own",
+                     "DTYPE");
+    arguments.option("--lora", lora, "add peft's adapters and freeze the rest: r=8,targets=q_proj+v_proj",
+                     "SPEC");
+    arguments.option("--freeze", freeze,
+                     "no gradients for parameters at or below matching paths; may be repeated", "GLOB");
 }
 
 ModelGraph ModelOptions::load() const {
-    const std::optional<DType> stored = dtype.empty() ? std::nullopt : std::optional(parse_dtype(dtype));
+    const std::optional<DType> stored = dtype ? std::optional(parse_dtype(*dtype)) : std::nullopt;
     ModelGraph graph = import_model(model, {.dtype = stored});
-    if (!lora.empty()) {
-        graph = with_lora(graph, parse_lora(lora));
+    if (lora) {
+        graph = with_lora(graph, parse_lora(*lora));
     }
     return freeze.empty() ? graph : with_frozen(graph, freeze);
 }
 
-void OutputOptions::declare(CLI::App& app, const std::string& formats) {
-    app.add_flag("--json", json, "print the result as JSON");
-    app.add_option("-o,--output", file, "write the result to this file: " + formats)->type_name("FILE");
+void OutputOptions::declare(Arguments& arguments, const std::string& formats) {
+    arguments.flag("--json", json, "print the result as JSON");
+    arguments.option("-o,--output", file, "write the result to this file: " + formats, "FILE");
 }
 
 void print_notes(const std::vector<std::string>& notes) {

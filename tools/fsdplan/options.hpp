@@ -1,24 +1,23 @@
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "fsdplan/model.hpp"
 
-namespace CLI {
-class App;
-}
-
 namespace fsdplan::cli {
+
+class Arguments;
 
 /// The model that a command is about, and what the user changes in it before anything else looks at it.
 struct ModelOptions {
     std::string model;
-    std::string dtype;
-    std::string lora;
+    std::optional<std::string> dtype;
+    std::optional<std::string> lora;
     std::vector<std::string> freeze;
 
-    void declare(CLI::App& app);
+    void declare(Arguments& arguments);
     /// Reads the model and applies the options; throws Error(input) for what cannot be used.
     ModelGraph load() const;
 };
@@ -29,7 +28,7 @@ struct OutputOptions {
     std::string file;
 
     /// `formats` is what `-o` may write, for its help: "JSON", "JSON or HTML by the suffix".
-    void declare(CLI::App& app, const std::string& formats);
+    void declare(Arguments& arguments, const std::string& formats);
 };
 
 /// Prints "note: …" lines to stderr, where they do not get between the results.

@@ -1,95 +1,106 @@
 #include "policy_options.hpp"
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
+
+#include "arguments.hpp"
 
 namespace fsdplan::cli {
 namespace {
 
-/// All paths of a tree that a glob means: modules first, else parameters.
-void match(const ModuleTree& tree, const std::string& glob, WrapOptions& options) {
-    std::vector<std::string> paths;
+std::string policy_help() {
+    std::string help =
+        "where the boundaries fall: none, blocks, class:CLASS[,CLASS…] (ModuleWrapPolicy), rules:FILE "
+        "(CustomPolicy), calls:FILE (wrap or fully_shard calls)";
+    for (const PolicyInfo* info : builtin::policies()) {
+        help += ", " + std::string(info->syntax);
+    }
+    return help + "; the last ones are or-ed when repeated";
+}
+
+void name_paths(const ModuleTree& tree, const std::string& glob, WrapOptions& options) {
+    bool found = false;
     for (std::size_t m = 1; m < tree.size(); ++m) {
-        const std::string path = tree.path(static_cast<ModuleIndex>(m));
-        paths.push_back(path);
+        std::string path = tree.path(ModuleIndex{static_cast<std::int32_t>(m)});
         if (glob_matches(glob, path)) {
-            options.ignored_modules.push_back(path);
+            options.ignored_modules.push_back(std::move(path));
+            found = true;
         }
     }
-    if (!options.ignored_modules.empty()) {
-        return;
-    }
-    const std::size_t before = options.ignored_parameters.size();
-    for (std::size_t m = 0; m < tree.size(); ++m) {
-        const std::string path = tree.path(static_cast<ModuleIndex>(m));
-        for (const std::string& name : tree.parameter_names(static_cast<ModuleIndex>(m))) {
-            paths.push_back(path.empty() ? name : path + "." + name);
-            if (glob_matches(glob, paths.back())) {
-                options.ignored_parameters.push_back(paths.back());
+    for (std::size_t m = 0; m < tree.size() && !found; ++m) {
+        const ModuleIndex module{static_cast<std::int32_t>(m)};
+        const std::string path = tree.path(module);
+        for (const std::string& name : tree.parameter_names(module)) {
+            std::string full = path.empty() ? name : path + "." + name;
+            if (glob_matches(glob, full)) {
+                options.ignored_parameters.push_back(std::move(full));
             }
         }
     }
-    if (options.ignored_parameters.size() == before) {
+    if (!found && options.ignored_parameters.empty()) {
         throw Error(ErrorKind::input, "--ignore",
-                    "no module or parameter of this model matches \"" + glob + '"' + did_you_mean(glob, paths));
+                    "\"" + glob + "\" matches no module and no parameter of this model");
     }
 }
 
 }  // namespace
 
-void PolicyOptions::declare(CLI::App& app, const std::string& help) {
-    const std::string group = "Policy";
-    app.add_option("--policy", policy, help)
-        ->type_name("KIND[:ARGUMENTS]")
-        ->expected(1)
-        ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
-        ->group(group);
-    app.add_option("--force-leaf", force_leaf, "size: classes that are not looked into, instead of MultiheadAttention")
-        ->type_name("CLASS,...")
-        ->delimiter(',')
-        ->group(group);
-    app.add_option("--exclude", exclude, "size: classes that are never units, instead of ModuleList and ModuleDict")
-        ->type_name("CLASS,...")
-        ->delimiter(',')
-        ->group(group);
-    app.add_option("--ignore", ignore, "modules or parameters that FSDP leaves alone; may be repeated")
-        ->type_name("GLOB")
-        ->expected(1)
-        ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
-        ->group(group);
+void PolicyOptions::declare(Arguments& arguments) {
+    arguments.option("--policy", policies, policy_help(), "POLICY");
+    arguments.option("--force-leaf", force_leaf, "classes that size: does not enter (MultiheadAttention)",
+                     "CLASS");
+    arguments.option("--exclude", exclude, "classes that size: does not wrap (ModuleList, ModuleDict)",
+                     "CLASS");
+    arguments.option("--ignore", ignore, "modules (else parameters) that stay outside sharding", "GLOB");
+    arguments.option("--runtime", runtime,
+                     "fsdp1 or fsdp2; fsdp2 unless a size: or rules: policy is asked for", "RUNTIME");
+    arguments.flag("--use-orig-params", use_orig_params, "FSDP1 keeps the original parameters");
 }
 
-PolicySpec PolicyOptions::spec(const ModuleTree& tree) const {
-    const std::vector<std::string> size{"size"};
-    PolicySpec spec = parse_policy(policy.empty() ? size : policy, tree);
+bool PolicyOptions::is_fsdp2() const {
+    const std::vector<std::string> known{"fsdp1", "fsdp2"};
+    if (!runtime.empty() && std::ranges::find(known, runtime) == known.end()) {
+        throw Error(ErrorKind::input, "--runtime",
+                    "expected fsdp1 or fsdp2, found \"" + runtime + '"' + did_you_mean(runtime, known));
+    }
+    if (!runtime.empty()) {
+        return runtime == "fsdp2";
+    }
+    return std::ranges::none_of(policies, [](const std::string& policy) {
+        return policy.starts_with("size") || policy.starts_with("rules");
+    });
+}
+
+PolicySpec PolicyOptions::written(const ModuleTree& tree, const std::string& absent) const {
+    PolicySpec spec = parse_policy(policies.empty() ? std::vector<std::string>{absent} : policies, tree);
     for (PolicySpec::Member& member : spec.members) {
-        if (member.name == "size") {
+        if (!force_leaf.empty()) {
             member.force_leaf = force_leaf;
+        }
+        if (!exclude.empty()) {
             member.exclude = exclude;
         }
     }
     return spec;
 }
 
-bool PolicyOptions::leaves_threshold_open() const {
-    return policy.empty() || std::ranges::find(policy, "size") != policy.end();
+PolicySpec PolicyOptions::spec(const ModuleTree& tree, const WrapOptions& options) const {
+    PolicySpec spec = written(tree, "blocks");
+    if (is_fsdp2()) {
+        return as_fully_shard_calls(tree, spec, options);
+    }
+    if (spec.kind == PolicySpec::Kind::calls) {
+        spec.kind = PolicySpec::Kind::manual;
+    }
+    return spec;
 }
 
 WrapOptions PolicyOptions::wrap_options(const ModuleTree& tree) const {
     WrapOptions options;
+    options.use_orig_params = use_orig_params;
     for (const std::string& glob : ignore) {
-        match(tree, glob, options);
+        name_paths(tree, glob, options);
     }
     return options;
-}
-
-std::string PolicyOptions::default_runtime() const {
-    // Classes, blocks, calls and no policy can be said with fully_shard too; the recursive ones cannot.
-    const bool sayable = !policy.empty() && std::ranges::all_of(policy, [](const std::string& text) {
-        const std::string kind = text.substr(0, text.find(':'));
-        return kind == "class" || kind == "blocks" || kind == "calls" || kind == "plan" || kind == "none";
-    });
-    return sayable ? "fsdp2" : "fsdp1";
 }
 
 }  // namespace fsdplan::cli

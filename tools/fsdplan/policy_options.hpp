@@ -1,33 +1,34 @@
 #pragma once
 
-#include <optional>
 #include <string>
 #include <vector>
 
 #include "fsdplan/wrap.hpp"
 
-namespace CLI {
-class App;
-}
-
 namespace fsdplan::cli {
 
-/// Which modules become units.
-struct PolicyOptions {
-    std::vector<std::string> policy;
-    std::optional<std::vector<std::string>> force_leaf;
-    std::optional<std::vector<std::string>> exclude;
-    std::vector<std::string> ignore;
+class Arguments;
 
-    void declare(CLI::App& app, const std::string& help);
-    /// The policy; `size` without a number when none was given.
-    PolicySpec spec(const ModuleTree& tree) const;
-    /// True when min_num_params was left open: no policy at all, or `size` without a number.
-    bool leaves_threshold_open() const;
-    /// The ignored modules and parameters. Throws Error(input) at --ignore for a glob that matches nothing.
+/// Which boundaries are asked for, and of which runtime.
+struct PolicyOptions {
+    std::vector<std::string> policies;
+    std::vector<std::string> force_leaf;
+    std::vector<std::string> exclude;
+    std::vector<std::string> ignore;
+    std::string runtime;
+    bool use_orig_params = false;
+
+    void declare(Arguments& arguments);
+
+    /// The policy in its own terms; `absent` when none was given.
+    PolicySpec written(const ModuleTree& tree, const std::string& absent) const;
+    /// True for fully_shard: by --runtime, else unless a policy is asked for that only FSDP1 has.
+    bool is_fsdp2() const;
+    /// The policy in the runtime's own terms: for fully_shard its boundaries as calls. `blocks` when none is
+    /// given.
+    PolicySpec spec(const ModuleTree& tree, const WrapOptions& options) const;
+    /// use_orig_params and what is ignored; the caller adds the mesh and mixed precision.
     WrapOptions wrap_options(const ModuleTree& tree) const;
-    /// fsdp1 for policies that only its constructor takes.
-    std::string default_runtime() const;
 };
 
 }  // namespace fsdplan::cli

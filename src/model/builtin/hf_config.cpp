@@ -1,7 +1,9 @@
 #include <algorithm>
+#include <array>
 
 #include "base/file.hpp"
 #include "base/json.hpp"
+#include "model/config_fields.hpp"
 #include "model/family.hpp"
 #include "model/heads.hpp"
 #include "model/importer.hpp"
@@ -41,11 +43,26 @@ std::optional<std::int64_t> experts_per_token(const json::Value& config) {
     return text && text->is_object() ? experts_per_token(*text) : std::nullopt;
 }
 
+// Without a dtype transformers builds in torch's default dtype, whatever the checkpoint holds. torch makes
+// only these four the default, which is how a model gets its dtype.
+DType dtype_of(const Config& config, const ImportOptions& options) {
+    const DType dtype = options.dtype.value_or(config.dtype().value_or(DType::float32));
+    constexpr std::array possible{DType::float64, DType::float32, DType::float16, DType::bfloat16};
+    if (std::ranges::find(possible, dtype) == possible.end()) {
+        const std::string message = "a model cannot be created in " + std::string(name(dtype)) +
+                                    "; expected float32, bfloat16, float16 or float64";
+        if (options.dtype) {
+            throw Error(ErrorKind::input, "--dtype", message);
+        }
+        config.refuse(config.has("dtype") ? "dtype" : "torch_dtype", message);
+    }
+    return dtype;
+}
+
 // transformers collects the classes of a model and its parts in a set, which has no order.
 void sort_unique(std::vector<std::string>& names) {
     std::ranges::sort(names);
-    const auto rest = std::ranges::unique(names);
-    names.erase(rest.begin(), rest.end());
+    names.erase(std::unique(names.begin(), names.end()), names.end());
 }
 
 }  // namespace
@@ -55,10 +72,10 @@ ModelGraph read_hf_config(std::string_view text, const std::string& shown, const
     const Config config(document.root());
     const FamilyInfo& family = family_of(config);
     const Architecture& architecture = architecture_of(config, family);
+    refuse_per_layer_settings(config);
     check_labels(config);
     GraphBuilder builder(shown, "transformers 5.24.0 " + std::string(architecture.name));
-    // Without a dtype transformers builds in torch's default dtype, whatever the checkpoint holds.
-    builder.set_dtype(options.dtype.value_or(config.dtype().value_or(DType::float32)));
+    builder.set_dtype(dtype_of(config, options));
     builder.graph().no_split_classes.assign(family.no_split_classes.begin(), family.no_split_classes.end());
     builder.graph().longest_sequence = family.longest_sequence(config);
     builder.graph().experts_per_token = experts_per_token(config.value());

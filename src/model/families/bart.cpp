@@ -117,7 +117,6 @@ constinit const FamilyInfo bart{
     .backbone = "BartModel",
     .no_split_classes = no_split,
     .longest_sequence = longest_by_positions,
-    .ties_by_default = true,
 };
 
 }  // namespace fsdplan::builtin::family

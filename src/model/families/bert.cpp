@@ -94,7 +94,6 @@ constinit const FamilyInfo bert{
     .backbone = "BertModel",
     .no_split_classes = no_split,
     .longest_sequence = longest_by_positions,
-    .ties_by_default = true,
 };
 
 }  // namespace fsdplan::builtin::family

@@ -224,7 +224,6 @@ constinit const FamilyInfo deberta_v2{
     .backbone = "DebertaV2Model",
     .no_split_classes = {},
     .longest_sequence = longest_by_positions,
-    .ties_by_default = true,
 };
 
 }  // namespace fsdplan::builtin::family

@@ -3,7 +3,7 @@
 namespace fsdplan::builtin::family {
 namespace {
 
-constexpr DecoderClasses classes{
+constexpr PrefixedClasses classes{
     {"transformers.models.deepseek_v2.modeling_deepseek_v2", "DeepseekV2PreTrainedModel"}, "DeepseekV2"};
 
 constexpr DecoderDefaults defaults{
@@ -14,7 +14,7 @@ constexpr DecoderDefaults defaults{
     .num_attention_heads = 32,
     .head_dim = 64,
     .head_dim_key = "qk_rope_head_dim",
-    .has_head_dim = true,
+    .head_dim_when_absent = HeadDim::given,
 };
 
 Backbone describe(const Config& config) {

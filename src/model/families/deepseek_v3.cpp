@@ -3,7 +3,7 @@
 namespace fsdplan::builtin::family {
 namespace {
 
-constexpr DecoderClasses classes{
+constexpr PrefixedClasses classes{
     {"transformers.models.deepseek_v3.modeling_deepseek_v3", "DeepseekV3PreTrainedModel"}, "DeepseekV3"};
 
 constexpr DecoderDefaults defaults{
@@ -16,14 +16,14 @@ constexpr DecoderDefaults defaults{
     .kv_heads_may_be_null = true,
     .head_dim = 64,
     .head_dim_key = "qk_rope_head_dim",
-    .has_head_dim = true,
+    .rope = std::nullopt,
 };
 
 Backbone describe(const Config& config) {
     DecoderSizes sizes = decoder_sizes(config, defaults);
-    if (config.has("head_dim")) {  // no field of this class, but rotary embedding reads it
-        sizes.rotary_width = rotary_width(config, rope_of(config), {}, config.size("head_dim", 0), true);
-    }
+    // head_dim is no field of this class, but what a file says replaces qk_rope_head_dim here.
+    const std::int64_t rotated = config.optional_size("head_dim").value_or(sizes.head_dim);
+    sizes.rotary_width = rotary_width(config, rope_of(config), {}, rotated, HeadDim::given);
     const DecoderSizes s = sizes;
     const LatentAttention latent = latent_attention(config, s);
     const std::int64_t experts = whole_count(config, {"num_local_experts", "n_routed_experts"}, 256);

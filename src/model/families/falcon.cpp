@@ -38,7 +38,7 @@ Sizes sizes_of(const Config& config) {
         .layers = whole_count(config, {"num_hidden_layers"}, 32),
         .heads = heads,
         .qkv_width = qkv_width(config, hidden, heads, new_architecture),
-        .rotary_width = rotary_width(config, rope_of(config), {}, hidden / heads, true),
+        .rotary_width = rotary_width(config, rope_of(config), {}, hidden / heads, HeadDim::given),
         .act = config.text("activation", "gelu"),
         .bias = nullable_flag(config, "bias", false),
         .parallel = nullable_flag(config, "parallel_attn", true),

@@ -3,8 +3,8 @@
 namespace fsdplan::builtin::family {
 namespace {
 
-constexpr DecoderClasses classes{{"transformers.models.gemma.modeling_gemma", "GemmaPreTrainedModel"},
-                                 "Gemma"};
+constexpr PrefixedClasses classes{{"transformers.models.gemma.modeling_gemma", "GemmaPreTrainedModel"},
+                                  "Gemma"};
 
 constexpr DecoderDefaults defaults{
     .vocab_size = 256000,
@@ -14,7 +14,7 @@ constexpr DecoderDefaults defaults{
     .num_attention_heads = 16,
     .num_key_value_heads = 16,
     .head_dim = 256,
-    .has_head_dim = true,
+    .head_dim_when_absent = HeadDim::given,
     .pad_token_id = 0,
     .act = "gelu_pytorch_tanh",
     .tie_word_embeddings = true,

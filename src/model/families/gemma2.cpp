@@ -3,8 +3,8 @@
 namespace fsdplan::builtin::family {
 namespace {
 
-constexpr DecoderClasses classes{{"transformers.models.gemma2.modeling_gemma2", "Gemma2PreTrainedModel"},
-                                 "Gemma2"};
+constexpr PrefixedClasses classes{{"transformers.models.gemma2.modeling_gemma2", "Gemma2PreTrainedModel"},
+                                  "Gemma2"};
 
 constexpr DecoderDefaults defaults{
     .vocab_size = 256000,
@@ -14,7 +14,7 @@ constexpr DecoderDefaults defaults{
     .num_attention_heads = 8,
     .num_key_value_heads = 4,
     .head_dim = 256,
-    .has_head_dim = true,
+    .head_dim_when_absent = HeadDim::given,
     .pad_token_id = 0,
     .act_key = "hidden_activation",
     .act = "gelu_pytorch_tanh",

@@ -19,8 +19,7 @@ Scope backbone(const Config& config, const Place& place) {
     const Scope projector = model.child("multi_modal_projector", classes.plain("MultiModalProjector"));
     build_nested(family_named(text_family, text.value().where()), text, Place(model, "language_model"));
     const std::int64_t width = patch_width(tower, config);
-    projector.parameter("mm_input_projection_weight",
-                        {width, token_embedding(model["language_model"], text).width});
+    projector.parameter("mm_input_projection_weight", {width, token_width(model["language_model"], text)});
     weight_norm(projector, "mm_soft_emb_norm", classes.plain("RMSNorm"), width);
     projector.child("avg_pool", {"torch.nn.modules.pooling.AvgPool2d",
                                  {"torch.nn.modules.pooling._AvgPoolNd", "torch.nn.modules.module.Module"}});
@@ -38,7 +37,7 @@ void sequence_classification(const Config& config, const Place& place) {
     c.bases.insert(c.bases.begin(), "transformers.modeling_layers.GenericForSequenceClassification");
     const Scope root = place.create(c);
     const Scope text = backbone(config, Place(root, "model"))["language_model"];
-    linear(root, "score", token_embedding(text, config).width, num_labels(config), false);
+    linear(root, "score", token_width(text, config), num_labels(config), false);
 }
 
 constexpr std::array<std::string_view, 1> model_types{"gemma3"};
@@ -59,7 +58,6 @@ constinit const FamilyInfo gemma3{
     .no_split_classes = no_split,
     .longest_sequence =
         [](const Config& config) { return longest_by_positions(config.nested_or_empty("text_config")); },
-    .ties_by_default = true,
 };
 
 }  // namespace fsdplan::builtin::family

@@ -5,8 +5,8 @@
 namespace fsdplan::builtin::family {
 namespace {
 
-constexpr DecoderClasses classes{{"transformers.models.gemma3.modeling_gemma3", "Gemma3PreTrainedModel"},
-                                 "Gemma3"};
+constexpr PrefixedClasses classes{{"transformers.models.gemma3.modeling_gemma3", "Gemma3PreTrainedModel"},
+                                  "Gemma3"};
 
 constexpr DecoderDefaults defaults{
     .vocab_size = 262208,
@@ -16,42 +16,45 @@ constexpr DecoderDefaults defaults{
     .num_attention_heads = 8,
     .num_key_value_heads = 4,
     .head_dim = 256,
-    .has_head_dim = true,
+    .head_dim_when_absent = HeadDim::given,
     .pad_token_id = 0,
     .act_key = "hidden_activation",
     .act = "gelu_pytorch_tanh",
     .tie_word_embeddings = true,
+    .rope = std::nullopt,
 };
+
+constexpr std::string_view full_attention = "full_attention";
+constexpr std::string_view sliding_attention = "sliding_attention";
+constexpr RopeRules rope_rules{.partial_key = ""};  // there is no key beside rope_parameters
 
 // Kinds of attention among the layers, in alphabetical order: each has frequencies of its own.
 std::set<std::string> kinds_of_attention(const Config& config, std::int64_t layers) {
     if (config.has("layer_types")) {
-        const std::vector<std::string> types = config.strings("layer_types");
+        const std::vector<std::string> types = layer_types(config, layers);
         return {types.begin(), types.end()};
     }
     const std::int64_t pattern = whole(config, {"sliding_window_pattern"}, 6);
     std::set<std::string> kinds;
     for (std::int64_t i = 0; i < layers; ++i) {
-        kinds.insert((i + 1) % pattern != 0 ? "sliding_attention" : "full_attention");
+        kinds.emplace((i + 1) % pattern != 0 ? sliding_attention : full_attention);
     }
     return kinds;
 }
 
 std::vector<AttentionKind> rotary_of_each(const Config& config, const DecoderSizes& s) {
     const std::optional<Config> parameters = config.nested("rope_parameters");
+    if (parameters && config.has("rope_scaling") && !parameters->has(full_attention)) {
+        config.refuse("rope_scaling",
+                      "there are rope_parameters, but none for " + json::quote(full_attention));
+    }
     std::vector<AttentionKind> out;
     for (const std::string& kind : kinds_of_attention(config, s.layers)) {
-        if (kind != "full_attention" && kind != "sliding_attention" &&
-            !(parameters && parameters->has(kind))) {
+        if (kind != full_attention && kind != sliding_attention && !(parameters && parameters->has(kind))) {
             config.refuse("layer_types", "no rope_parameters for " + json::quote(kind));
         }
-        Rope rope = rope_of_parameters(parameters ? parameters->nested(kind) : std::nullopt);
-        // A rope_scaling of older files is meant for the layers that see everything.
-        if (const std::optional<Config> scaling = config.nested("rope_scaling");
-            scaling && kind == "full_attention") {
-            rope = rope_of_parameters(scaling);
-        }
-        out.push_back({kind, rotary_width(config, rope, {}, s.head_dim, true)});
+        out.push_back({kind, rotary_width(config, rope_of_kind(config, kind, kind == full_attention),
+                                          rope_rules, s.head_dim, HeadDim::given)});
     }
     return out;
 }

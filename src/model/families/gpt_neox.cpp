@@ -42,7 +42,8 @@ Backbone describe(const Config& config) {
     };
     config.require_divides(sizes.heads, "num_attention_heads", sizes.hidden, "hidden_size");
     const std::int64_t head_dim = config.optional_size("head_dim").value_or(sizes.hidden / sizes.heads);
-    sizes.rotary_width = rotary_width(config, rope_of(config), rope_rules, head_dim, config.has("head_dim"));
+    sizes.rotary_width = rotary_width(config, rope_of(config), rope_rules, head_dim,
+                                      config.has("head_dim") ? HeadDim::given : HeadDim::absent);
     check_layers(config, sizes.layers);
     const auto build = [s = sizes](Scope model) {
         const Scope tokens = embedding(model, "embed_in", s.vocab, s.hidden);

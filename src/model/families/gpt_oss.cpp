@@ -3,8 +3,8 @@
 namespace fsdplan::builtin::family {
 namespace {
 
-constexpr DecoderClasses classes{{"transformers.models.gpt_oss.modeling_gpt_oss", "GptOssPreTrainedModel"},
-                                 "GptOss"};
+constexpr PrefixedClasses classes{{"transformers.models.gpt_oss.modeling_gpt_oss", "GptOssPreTrainedModel"},
+                                  "GptOss"};
 
 constexpr DecoderDefaults defaults{
     .vocab_size = 201088,
@@ -14,11 +14,18 @@ constexpr DecoderDefaults defaults{
     .num_attention_heads = 64,
     .num_key_value_heads = 8,
     .head_dim = 64,
-    .has_head_dim = true,
+    .head_dim_when_absent = HeadDim::given,
+    .rope = std::nullopt,
 };
 
 Backbone describe(const Config& config) {
-    const DecoderSizes s = decoder_sizes(config, defaults);
+    DecoderSizes sizes = decoder_sizes(config, defaults);
+    Rope rope = rope_of(config);
+    if (rope.objects.empty() && !config.has("rope_parameters")) {
+        rope.type = "yarn";  // with parameters of its own
+    }
+    sizes.rotary_width = rotary_width(config, rope, {}, sizes.head_dim, HeadDim::given);
+    const DecoderSizes s = sizes;
     const bool bias = config.flag("attention_bias", true);
     const std::int64_t experts = whole_count(config, {"num_experts", "num_local_experts"}, 128);
     DecoderParts parts;

@@ -3,8 +3,8 @@
 namespace fsdplan::builtin::family {
 namespace {
 
-constexpr DecoderClasses classes{{"transformers.models.llama.modeling_llama", "LlamaPreTrainedModel"},
-                                 "Llama"};
+constexpr PrefixedClasses classes{{"transformers.models.llama.modeling_llama", "LlamaPreTrainedModel"},
+                                  "Llama"};
 
 constexpr DecoderDefaults defaults{
     .vocab_size = 32000,
@@ -12,7 +12,8 @@ constexpr DecoderDefaults defaults{
     .intermediate_size = 11008,
     .num_hidden_layers = 32,
     .num_attention_heads = 32,
-    .has_head_dim = true,
+    .head_dim_may_be_null = true,
+    .head_dim_when_absent = HeadDim::given,
 };
 
 Backbone describe(const Config& config) {

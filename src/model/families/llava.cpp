@@ -30,7 +30,7 @@ Scope backbone(const Config& config, const Place& place) {
     const Scope projector = model.child("multi_modal_projector", classes.plain("MultiModalProjector"));
     const Config text_config = config.nested_or_empty("text_config");
     const Scope text = nested_model(model, "language_model", text_config, "llama");
-    const std::int64_t width = token_embedding(text, text_config).width;
+    const std::int64_t width = token_width(text, text_config);
     const bool bias = config.flag("multimodal_projector_bias", true);
     const std::int64_t features = config.product(patch_width(tower, config), feature_layers(config));
     linear(projector, "linear_1", features, width, bias);

@@ -3,8 +3,8 @@
 namespace fsdplan::builtin::family {
 namespace {
 
-constexpr DecoderClasses classes{{"transformers.models.mixtral.modeling_mixtral", "MixtralPreTrainedModel"},
-                                 "Mixtral"};
+constexpr PrefixedClasses classes{{"transformers.models.mixtral.modeling_mixtral", "MixtralPreTrainedModel"},
+                                  "Mixtral"};
 
 constexpr DecoderDefaults defaults{
     .vocab_size = 32000,
@@ -13,6 +13,8 @@ constexpr DecoderDefaults defaults{
     .num_hidden_layers = 32,
     .num_attention_heads = 32,
     .num_key_value_heads = 8,
+    .head_dim_may_be_null = true,
+    .head_dim_when_absent = HeadDim::null,
 };
 
 Backbone describe(const Config& config) {

@@ -14,12 +14,12 @@ constexpr PrefixedClasses classes{
 constexpr std::string_view full = "full_attention";
 constexpr std::string_view sliding = "sliding_attention";
 
-std::vector<std::string> layer_types(const Config& config, std::int64_t layers) {
+std::vector<std::string> kinds_of_layers(const Config& config, std::int64_t layers) {
     check_layers(config, layers);
-    std::vector<std::string> types = config.strings("layer_types");
     if (config.has("layer_types")) {
-        return types;
+        return layer_types(config, layers);
     }
+    std::vector<std::string> types;
     const std::int64_t every = whole(config, {"global_attn_every_n_layers"}, 3);
     for (std::int64_t i = 0; i < layers; ++i) {
         types.emplace_back(i % every == 0 ? full : sliding);
@@ -38,7 +38,7 @@ struct ModernBert {
           attention_bias(c.flag("attention_bias", false)),
           mlp_bias(c.flag("mlp_bias", false)),
           attention_dropout(c.number("attention_dropout", 0.0) > 0.0),
-          types(layer_types(c, whole_count(c, {"num_hidden_layers"}, 22))) {
+          types(kinds_of_layers(c, whole_count(c, {"num_hidden_layers"}, 22))) {
         check_padding(c, 50283, vocab);
     }
 
@@ -90,17 +90,17 @@ void check_rope(const Config& config) {
 
 // One table of frequencies for each kind of layer that occurs.
 std::vector<AttentionKind> rotary_of_each(const ModernBert& c, const Config& config) {
+    constexpr RopeRules rules{.partial_key = ""};  // there is no key beside rope_parameters
     const std::int64_t head_dim = config.optional_size("head_dim").value_or(c.hidden / c.heads);
-    const std::optional<Config> parameters = config.nested("rope_parameters");
-    const std::optional<Config> scaling = config.nested("rope_scaling");
+    const HeadDim attribute = config.has("head_dim")        ? HeadDim::given
+                              : is_null(config, "head_dim") ? HeadDim::null
+                                                            : HeadDim::absent;
     std::vector<AttentionKind> kinds;
     for (const std::string_view kind : {full, sliding}) {
         if (std::ranges::find(c.types, kind) != c.types.end()) {
-            const Rope rope = rope_of_parameters(scaling      ? scaling
-                                                 : parameters ? parameters->nested(kind)
-                                                              : std::nullopt);
+            const std::string name(kind);
             kinds.push_back(
-                {std::string(kind), rotary_width(config, rope, {}, head_dim, config.has("head_dim"))});
+                {name, rotary_width(config, rope_of_kind(config, name, true), rules, head_dim, attribute)});
         }
     }
     return kinds;
@@ -194,7 +194,6 @@ constinit const FamilyInfo modernbert{
     .backbone = "ModernBertModel",
     .no_split_classes = no_split,
     .longest_sequence = longest_by_positions,
-    .ties_by_default = true,
 };
 
 }  // namespace fsdplan::builtin::family

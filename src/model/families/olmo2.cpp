@@ -3,8 +3,8 @@
 namespace fsdplan::builtin::family {
 namespace {
 
-constexpr DecoderClasses classes{{"transformers.models.olmo2.modeling_olmo2", "Olmo2PreTrainedModel"},
-                                 "Olmo2"};
+constexpr PrefixedClasses classes{{"transformers.models.olmo2.modeling_olmo2", "Olmo2PreTrainedModel"},
+                                  "Olmo2"};
 
 constexpr DecoderDefaults defaults{
     .vocab_size = 50304,

@@ -3,8 +3,8 @@
 namespace fsdplan::builtin::family {
 namespace {
 
-constexpr DecoderClasses classes{{"transformers.models.olmoe.modeling_olmoe", "OlmoePreTrainedModel"},
-                                 "Olmoe"};
+constexpr PrefixedClasses classes{{"transformers.models.olmoe.modeling_olmoe", "OlmoePreTrainedModel"},
+                                  "Olmoe"};
 
 constexpr DecoderDefaults defaults{
     .vocab_size = 50304,

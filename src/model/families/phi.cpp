@@ -3,7 +3,7 @@
 namespace fsdplan::builtin::family {
 namespace {
 
-constexpr DecoderClasses classes{{"transformers.models.phi.modeling_phi", "PhiPreTrainedModel"}, "Phi"};
+constexpr PrefixedClasses classes{{"transformers.models.phi.modeling_phi", "PhiPreTrainedModel"}, "Phi"};
 
 constexpr DecoderDefaults defaults{
     .vocab_size = 51200,
@@ -12,7 +12,7 @@ constexpr DecoderDefaults defaults{
     .num_hidden_layers = 24,
     .num_attention_heads = 32,
     .act = "gelu_new",
-    .rope = {.partial_by_default = true, .partial = 0.5},
+    .rope = RopeRules{.partial_by_default = true, .partial = 0.5},
 };
 
 Backbone describe(const Config& config) {

@@ -3,8 +3,8 @@
 namespace fsdplan::builtin::family {
 namespace {
 
-constexpr DecoderClasses classes{{"transformers.models.qwen2.modeling_qwen2", "Qwen2PreTrainedModel"},
-                                 "Qwen2"};
+constexpr PrefixedClasses classes{{"transformers.models.qwen2.modeling_qwen2", "Qwen2PreTrainedModel"},
+                                  "Qwen2"};
 
 constexpr DecoderDefaults defaults{
     .vocab_size = 151936,

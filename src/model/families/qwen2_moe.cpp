@@ -3,7 +3,7 @@
 namespace fsdplan::builtin::family {
 namespace {
 
-constexpr DecoderClasses classes{
+constexpr PrefixedClasses classes{
     {"transformers.models.qwen2_moe.modeling_qwen2_moe", "Qwen2MoePreTrainedModel"}, "Qwen2Moe"};
 
 constexpr DecoderDefaults defaults{

@@ -3,8 +3,8 @@
 namespace fsdplan::builtin::family {
 namespace {
 
-constexpr DecoderClasses classes{{"transformers.models.qwen3.modeling_qwen3", "Qwen3PreTrainedModel"},
-                                 "Qwen3"};
+constexpr PrefixedClasses classes{{"transformers.models.qwen3.modeling_qwen3", "Qwen3PreTrainedModel"},
+                                  "Qwen3"};
 
 constexpr DecoderDefaults defaults{
     .vocab_size = 151936,
@@ -15,7 +15,7 @@ constexpr DecoderDefaults defaults{
     .num_key_value_heads = 32,
     .kv_heads_may_be_null = true,
     .head_dim = 128,
-    .has_head_dim = true,
+    .head_dim_when_absent = HeadDim::given,
 };
 
 Backbone describe(const Config& config) {

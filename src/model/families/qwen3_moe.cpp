@@ -3,7 +3,7 @@
 namespace fsdplan::builtin::family {
 namespace {
 
-constexpr DecoderClasses classes{
+constexpr PrefixedClasses classes{
     {"transformers.models.qwen3_moe.modeling_qwen3_moe", "Qwen3MoePreTrainedModel"}, "Qwen3Moe"};
 
 constexpr DecoderDefaults defaults{

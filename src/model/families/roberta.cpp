@@ -35,7 +35,6 @@ constinit const FamilyInfo roberta{
     .backbone = "RobertaModel",
     .no_split_classes = no_split,
     .longest_sequence = longest_after_padding,
-    .ties_by_default = true,
 };
 
 }  // namespace fsdplan::builtin::family

@@ -3,7 +3,7 @@
 namespace fsdplan::builtin::family {
 namespace {
 
-constexpr DecoderClasses classes{
+constexpr PrefixedClasses classes{
     {"transformers.models.starcoder2.modeling_starcoder2", "Starcoder2PreTrainedModel"}, "Starcoder2"};
 
 constexpr DecoderDefaults defaults{
@@ -13,6 +13,7 @@ constexpr DecoderDefaults defaults{
     .num_hidden_layers = 30,
     .num_attention_heads = 24,
     .num_key_value_heads = 2,
+    .head_dim_may_be_null = true,
     .act = "gelu_pytorch_tanh",
     .tie_word_embeddings = true,
 };

@@ -174,7 +174,6 @@ constinit const FamilyInfo t5{
     .no_split_classes = no_split,
     // Positions are relative; the length it was trained with is all that a file can name.
     .longest_sequence = [](const Config& config) { return config.optional_size("n_positions"); },
-    .ties_by_default = true,
 };
 
 }  // namespace fsdplan::builtin::family

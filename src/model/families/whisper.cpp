@@ -112,7 +112,6 @@ constinit const FamilyInfo whisper{
     .backbone = "WhisperModel",
     .no_split_classes = no_split,
     .longest_sequence = [](const Config& config) { return config.optional_size("max_target_positions"); },
-    .ties_by_default = true,
 };
 
 }  // namespace fsdplan::builtin::family

@@ -37,7 +37,6 @@ constinit const FamilyInfo xlm_roberta{
     .backbone = "XLMRobertaModel",
     .no_split_classes = no_split,
     .longest_sequence = longest_after_padding,
-    .ties_by_default = true,
 };
 
 }  // namespace fsdplan::builtin::family

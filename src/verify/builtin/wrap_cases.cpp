@@ -418,7 +418,7 @@ private:
 
     std::vector<std::string> unit_names(const WrapPlan& plan) const {
         std::vector<std::string> names;
-        if (shared_modules_) {
+        if (shared_modules_ || !plan.complete) {
             for (const Unit& unit : plan.units) {
                 names.push_back(unit.path);
             }

@@ -1,7 +1,5 @@
 #include <fmt/core.h>
 
-#include <CLI/CLI.hpp>
-
 #include "base/quantity.hpp"
 #include "command.hpp"
 #include "fsdplan/cost.hpp"
@@ -41,7 +39,7 @@ constinit const cli::CommandInfo clusters{
     .name = "clusters",
     .help = "the GPUs and clusters of the library, with the names that other commands take",
     .example = "fsdplan clusters",
-    .setup = [](CLI::App&) { return std::function<int()>(cli::print_clusters); },
+    .setup = [](cli::Arguments&) { return std::function<int()>(cli::print_clusters); },
 };
 
 }  // namespace fsdplan::builtin::command

@@ -1,6 +1,5 @@
 #include <fmt/core.h>
 
-#include <CLI/CLI.hpp>
 #include <memory>
 
 #include "base/file.hpp"
@@ -48,12 +47,12 @@ constinit const cli::CommandInfo inspect{
     .help = "what is in this model: classes, parameters, ties, repeated blocks",
     .example = "fsdplan inspect llama3-8b --tree",
     .setup =
-        [](CLI::App& app) {
+        [](cli::Arguments& arguments) {
             const auto options = std::make_shared<cli::InspectOptions>();
-            options->model.declare(app);
-            options->output.declare(app, "JSON");
-            app.add_flag("--tree", options->tree,
-                         "print the module tree too, equal numbered siblings as one");
+            options->model.declare(arguments);
+            options->output.declare(arguments, "JSON");
+            arguments.flag("--tree", options->tree,
+                           "print the module tree too, equal numbered siblings as one");
             return std::function<int()>([options] { return cli::run_inspect(*options); });
         },
 };

@@ -1,7 +1,5 @@
 #include <fmt/core.h>
 
-#include <CLI/CLI.hpp>
-
 #include "command.hpp"
 #include "fsdplan/model.hpp"
 
@@ -29,7 +27,7 @@ constinit const cli::CommandInfo models{
     .name = "models",
     .help = "the models of the library, with the names that other commands take",
     .example = "fsdplan models",
-    .setup = [](CLI::App&) { return std::function<int()>(cli::print_models); },
+    .setup = [](cli::Arguments&) { return std::function<int()>(cli::print_models); },
 };
 
 }  // namespace fsdplan::builtin::command

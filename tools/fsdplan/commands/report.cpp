@@ -2,7 +2,6 @@
 
 #include <fmt/core.h>
 
-#include <CLI/CLI.hpp>
 #include <filesystem>
 #include <memory>
 #include <string>
@@ -45,10 +44,11 @@ constinit const cli::CommandInfo report{
     .name = "report",
     .help = "a result as one HTML page that needs nothing else",
     .example = "fsdplan report sweep.json -o sweep.html",
-    .setup = [](CLI::App& app) -> std::function<int()> {
+    .setup = [](cli::Arguments& arguments) -> std::function<int()> {
         const auto options = std::make_shared<cli::ReportOptions>();
-        app.add_option("RESULT", options->result, "JSON that a command wrote with -o or --json")->required();
-        app.add_option("-o,--output", options->out, "the page's file, .html; standard output without it");
+        arguments.positional("RESULT", options->result, "JSON that a command wrote with -o or --json");
+        arguments.option("-o,--output", options->out, "the page's file, .html; standard output without it",
+                         "FILE");
         return [options] { return cli::write_report(*options); };
     },
 };

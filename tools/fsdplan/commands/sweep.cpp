@@ -1,6 +1,5 @@
 #include <fmt/core.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <filesystem>
 #include <memory>
@@ -44,16 +43,28 @@ Format format_of(const std::string& file) {
 ModelGraph load(ModelOptions options, std::vector<Assumption>& assumptions) {
     ModelGraph model = options.load();
     std::string from = "--dtype";
-    if (options.dtype.empty()) {
+    if (!options.dtype) {
         from = model.dtypes_recorded ? "model" : "default";
         if (!model.dtypes_recorded) {
             options.dtype = "float32";
             model = options.load();
         }
     }
-    assumptions.push_back({"stored dtype", options.dtype.empty() ? "as exported" : options.dtype, from,
+    assumptions.push_back({"stored dtype", options.dtype.value_or("as exported"), from,
                            "of parameters, gradient shards and optimizer states"});
     return model;
+}
+
+/// Thresholds are swept unless a policy is given that leaves nothing open: `size` without a number does.
+bool leaves_threshold_open(const PolicyOptions& options) {
+    return options.policies.empty() || std::ranges::find(options.policies, "size") != options.policies.end();
+}
+
+const RuntimeInfo& runtime_of(const PolicyOptions& options) {
+    if (!options.runtime.empty()) {
+        return runtime(options.runtime);
+    }
+    return runtime(!options.policies.empty() && options.is_fsdp2() ? "fsdp2" : "fsdp1");
 }
 
 int run(const SweepOptions& options) {
@@ -63,11 +74,12 @@ int run(const SweepOptions& options) {
     const ModelGraph model = load(options.model, assumptions);
     const ModuleTree tree = flatten(model);
     const Cluster cluster = options.cluster.find();
-    const std::vector<ListedJob> jobs = options.job.jobs(model, cluster, options.policy.default_runtime());
+    const RuntimeInfo& info = runtime_of(options.policy);
+    const std::vector<ListedJob> jobs = options.job.jobs(model, cluster, info, options.policy.use_orig_params);
     SweepQuestion question{.model = model,
                            .tree = tree,
-                           .policy = options.policy.spec(tree),
-                           .sweep_thresholds = options.policy.leaves_threshold_open(),
+                           .policy = options.policy.written(tree, "size"),
+                           .sweep_thresholds = leaves_threshold_open(options.policy),
                            .wrap = options.policy.wrap_options(tree),
                            .jobs = {},
                            .cluster = cluster};
@@ -82,6 +94,8 @@ int run(const SweepOptions& options) {
         assumptions.insert(assumptions.end(), more.begin(), more.end());
     };
     append(options.cluster.assumptions(cluster));
+    assumptions.push_back({"runtime", std::string(info.name), options.policy.runtime.empty() ? "default" : "--runtime",
+                           "rules of PyTorch 2.13"});
     append(options.job.assumptions(model, question.jobs[result.plans[result.shown].job]));
     append(std::move(result.assumptions));
     result.assumptions = std::move(assumptions);
@@ -107,15 +121,13 @@ constinit const cli::CommandInfo sweep{
     .name = "sweep",
     .help = "every distinct plan over min_num_params: units, memory, traffic, step time, which ones fit",
     .example = "fsdplan sweep llama3-8b --gpu h100-sxm --gpus 8 --batch 1 --seq 4096 -o sweep.html",
-    .setup = [](CLI::App& app) -> std::function<int()> {
+    .setup = [](cli::Arguments& arguments) -> std::function<int()> {
         const auto options = std::make_shared<cli::SweepOptions>();
-        options->model.declare(app);
-        options->cluster.declare(app);
-        options->job.declare(app);
-        options->policy.declare(app,
-                                "size (every threshold), size:N, transformer:CLASS, class:CLASS, blocks, names:GLOB, "
-                                "always, rules:FILE, calls:FILE or none; repeated recursive ones are or-ed");
-        options->output.declare(app, "JSON or HTML by the suffix");
+        options->model.declare(arguments);
+        options->cluster.declare(arguments);
+        options->policy.declare(arguments);
+        options->job.declare(arguments);
+        options->output.declare(arguments, "JSON or HTML by the suffix");
         return [options] { return cli::run(*options); };
     },
 };

@@ -2,7 +2,6 @@
 
 #include <fmt/core.h>
 
-#include <CLI/CLI.hpp>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -72,10 +71,10 @@ constinit const cli::CommandInfo verify{
     .help = "replay recordings of the real PyTorch and count what differs",
     .example = "fsdplan verify tests/golden/wrap",
     .setup =
-        [](CLI::App& app) {
+        [](cli::Arguments& arguments) {
             const auto options = std::make_shared<cli::VerifyOptions>();
-            app.add_option("DIR", options->paths, "folders or files with recordings")->required();
-            app.add_flag("--json", options->json, "print the result as JSON");
+            arguments.positional("DIR", options->paths, "folders or files with recordings");
+            arguments.flag("--json", options->json, "print the result as JSON");
             return std::function<int()>([options] { return cli::run_verify(*options); });
         },
 };

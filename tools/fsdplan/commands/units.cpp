@@ -1,0 +1,84 @@
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <memory>
+
+#include "base/file.hpp"
+#include "command.hpp"
+#include "options.hpp"
+#include "policy_options.hpp"
+#include "units_output.hpp"
+
+namespace fsdplan::cli {
+namespace {
+
+struct UnitsOptions {
+    ModelOptions model;
+    PolicyOptions policy;
+    OutputOptions output;
+    std::int64_t gpus = 8;
+    std::int64_t rank = 0;
+    std::string param_dtype;
+};
+
+WrapOptions wrap_options(const UnitsOptions& options, const ModuleTree& tree) {
+    WrapOptions out = options.policy.wrap_options(tree);
+    out.world_size = static_cast<int>(options.gpus);
+    out.rank = static_cast<int>(options.rank);
+    if (options.rank >= options.gpus) {
+        throw Error(ErrorKind::input, "--rank",
+                    "expected a rank below --gpus " + std::to_string(options.gpus));
+    }
+    if (!options.param_dtype.empty()) {
+        out.mixed_precision = true;
+        out.param_dtype = dtype_from_name(options.param_dtype);
+        if (!out.param_dtype) {
+            throw Error(ErrorKind::input, "--param-dtype",
+                        "unknown dtype \"" + options.param_dtype + '"' +
+                            did_you_mean(options.param_dtype, dtype_names()));
+        }
+    }
+    return out;
+}
+
+int run_units(const UnitsOptions& options) {
+    const ModelGraph graph = options.model.load();
+    print_notes(graph.notes);
+    const ModuleTree tree = flatten(graph);
+    const WrapOptions how = wrap_options(options, tree);
+    const WrapPlan plan = wrap(tree, options.policy.spec(tree, how), how);
+    const bool fsdp2 = options.policy.is_fsdp2();
+    if (!options.output.file.empty()) {
+        write_file(options.output.file, units_json(tree, plan, fsdp2, how));
+    }
+    fmt::print("{}",
+               options.output.json ? units_json(tree, plan, fsdp2, how) : units_text(tree, plan, fsdp2, how));
+    const bool refused = std::ranges::any_of(
+        plan.diagnostics, [](const Diagnostic& d) { return d.severity != Severity::warning; });
+    return refused ? answered_no : answered;
+}
+
+}  // namespace
+}  // namespace fsdplan::cli
+
+namespace fsdplan::builtin::command {
+
+extern const cli::CommandInfo units;
+constinit const cli::CommandInfo units{
+    .name = "units",
+    .help = "where the wrap boundaries fall under one policy, and whether PyTorch would accept them",
+    .example = "fsdplan units llama3-8b --policy size:100M --gpus 8",
+    .setup =
+        [](cli::Arguments& arguments) {
+            const auto options = std::make_shared<cli::UnitsOptions>();
+            options->model.declare(arguments);
+            options->policy.declare(arguments);
+            arguments.option("--gpus", options->gpus, "ranks that a parameter is sharded over", 1, 1 << 20);
+            arguments.option("--rank", options->rank, "the rank whose pieces are shown", 0, 1 << 20);
+            arguments.option("--param-dtype", options->param_dtype, "MixedPrecision(param_dtype=…)", "DTYPE");
+            options->output.declare(arguments, "JSON");
+            return std::function<int()>([options] { return cli::run_units(*options); });
+        },
+};
+
+}  // namespace fsdplan::builtin::command
