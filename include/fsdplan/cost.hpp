@@ -24,6 +24,7 @@ struct Gpu {
     double flops_half = 0.0;    ///< bf16 or fp16, dense, per second
     double flops_single = 0.0;  ///< fp32
     double gemm_efficiency = 0.0;  ///< best found matrix product over the dense peak
+    double attention_efficiency = 0.0;  ///< flash attention over the dense peak, forward and backward together
     double link_bytes_per_s = 0.0;  ///< NVLink or the like, per direction; 0: none
     bool all_to_all_links = false;  ///< every GPU of a node reaches every other over such links (NVSwitch)
     double pcie_bytes_per_s = 0.0;  ///< per direction
@@ -116,6 +117,9 @@ CollectiveTime collective_time(const Cluster& cluster, CollectiveKind kind, Byte
 /// Matrix products of `flops` operations in `dtype`: the best found rate of the GPU with a margin for shapes
 /// that are not the best.
 Estimate matmul_time(const Gpu& gpu, double flops, DType dtype);
+
+/// Flash attention of `flops` operations in half precision.
+Estimate attention_time(const Gpu& gpu, double flops);
 
 /// Kernels that stream `bytes` through device memory.
 Estimate memory_time(const Gpu& gpu, double bytes);

@@ -96,7 +96,7 @@ Named find_named(std::string_view folder, std::string_view name, std::string_vie
 Gpu read_gpu(const json::Value& object) {
     expect_format(object, "fsdplan.gpu");
     object.allow_only({"format", "version", "name", "title", "aliases", "architecture", "memory_seen_by_cuda_GiB",
-                       "sm_count", "memory_GBps", "dense_tflops", "gemm_efficiency", "link_GBps",
+                       "sm_count", "memory_GBps", "dense_tflops", "gemm_efficiency", "attention_efficiency", "link_GBps",
                        "all_to_all_links", "pcie_GBps", "cublas_workspace_bytes", "usual_cluster", "source"});
     Gpu gpu;
     gpu.name = object.at("name").string();
@@ -117,6 +117,7 @@ Gpu read_gpu(const json::Value& object) {
     gpu.flops_half = positive(flops.at("half")) * 1e12;
     gpu.flops_single = positive(flops.at("fp32")) * 1e12;
     gpu.gemm_efficiency = positive(object.at("gemm_efficiency"));
+    gpu.attention_efficiency = positive(object.at("attention_efficiency"));
     gpu.link_bytes_per_s = not_negative(object.at("link_GBps")) * giga;
     gpu.all_to_all_links = object.at("all_to_all_links").boolean();
     gpu.pcie_bytes_per_s = positive(object.at("pcie_GBps")) * giga;

@@ -220,6 +220,22 @@ Estimate with_margin(const Estimate& bytes) {
     return {bytes.value, bytes.low, bytes.high + bytes.high * 3 / 20};
 }
 
+/// Autograd records nothing in front of the first trainable parameter. FSDP1 with use_orig_params makes frozen
+/// members of a trainable unit views that require grad, so there everything is recorded.
+std::int32_t first_recorded_row(const ModuleTree& tree, const TrainingJob& job) {
+    if (runtime(job.runtime).wraps_by_policy && job.use_orig_params) {
+        return 0;
+    }
+    for (std::size_t m = 0; m < tree.size(); ++m) {
+        for (const TensorIndex t : tree.parameters(static_cast<ModuleIndex>(m))) {
+            if (tree.tensors[at(t)].requires_grad) {
+                return static_cast<std::int32_t>(m);
+            }
+        }
+    }
+    return static_cast<std::int32_t>(tree.size());
+}
+
 bool is_checkpointed(const ActivationCheckpointing& mode, std::size_t block) {
     switch (mode.mode) {
         case ActivationCheckpointing::Mode::none: return false;
@@ -249,11 +265,16 @@ Activations estimate_activations(const ModuleTree& tree, const ModelFacts& facts
     const auto element = static_cast<double>(compute_bytes(tree, job));
     const auto tokens = static_cast<double>(job.tokens());
     const RowBytes saved = saved_by_row(tree, facts, job, element);
+    const std::int32_t first = first_recorded_row(tree, job);
     const ActivationCheckpointing& mode = job.activation_checkpointing;
     Activations out{.kept = RowBytes(tree.size()), .recomputed = {}, .note = {}};
     std::size_t block = 0;
     for (std::int32_t row = 0; row < static_cast<std::int32_t>(tree.size());) {
         const bool in_block = block < shape.blocks.size() && shape.blocks[block].first == row;
+        if (in_block ? shape.blocks[block].second <= first : row < first) {
+            row = in_block ? shape.blocks[block++].second : row + 1;
+            continue;
+        }
         if (!in_block || !is_checkpointed(mode, block)) {
             const std::int32_t end = in_block ? shape.blocks[block].second : row + 1;
             for (; row < end; ++row) {

@@ -171,9 +171,10 @@ public:
                 saved += static_cast<double>(activations.kept.between(row, row + 1).value);
             });
             const double again = recomputed_share(i, activations, saved);
-            // Attention's backward takes 2.5 times its forward, at a lower rate than plain products.
-            forward_[i] = product(flops + 1.5 * attention) + memory_time(cluster.gpu, forward_passes * saved);
-            backward_[i] = product(2.0 * flops + 4.5 * attention + again * (flops + 1.5 * attention)) +
+            // A product's backward takes twice its forward, attention's 2.5 times.
+            forward_[i] = product(flops) + attention_time(cluster.gpu, attention) +
+                          memory_time(cluster.gpu, forward_passes * saved);
+            backward_[i] = product((2.0 + again) * flops) + attention_time(cluster.gpu, (2.5 + again) * attention) +
                            memory_time(cluster.gpu, (backward_passes + again * forward_passes) * saved);
         }
     }

@@ -94,45 +94,56 @@ double tokens_per_ns(const SweepQuestion& question, const PlanResult& plan) {
            static_cast<double>(std::max<std::int64_t>(1, plan.step_ns.value));
 }
 
-/// The fastest plan that fits with certainty. Of plans that are as fast, as far as the estimate can tell, the one
-/// that needs least; of those that need as much, the fastest again.
-std::optional<std::size_t> best_that_fits(const SweepQuestion& question, const std::vector<PlanResult>& plans) {
-    constexpr double as_fast = 0.97;
-    std::vector<std::size_t> fitting;
-    double fastest = 0.0;
-    for (std::size_t i = 0; i < plans.size(); ++i) {
-        if (plans[i].fits == true && plans[i].runs()) {
-            fitting.push_back(i);
-            fastest = std::max(fastest, tokens_per_ns(question, plans[i]));
-        }
-    }
-    std::erase_if(fitting, [&](std::size_t i) { return tokens_per_ns(question, plans[i]) < as_fast * fastest; });
-    if (fitting.empty()) {
-        return std::nullopt;
-    }
+/// Of plans that are as fast, as far as the estimate can tell, and need as little, the one with the fewest units,
+/// since each costs host time. `by_rate`: speed counts before need.
+std::size_t best_of(const SweepQuestion& question, const std::vector<PlanResult>& plans, std::vector<std::size_t> among,
+                    bool by_rate) {
+    const auto rate = [&](std::size_t i) { return tokens_per_ns(question, plans[i]); };
     const auto needs = [&](std::size_t i) { return plans[i].process_bytes.value; };
-    const std::int64_t least = needs(*std::ranges::min_element(fitting, {}, needs));
-    const std::int64_t as_small = least + question.cluster.budget.count / 50;
-    std::erase_if(fitting, [&](std::size_t i) { return needs(i) > as_small; });
-    return *std::ranges::min_element(fitting, {}, [&](std::size_t i) {
+    const auto keep_fast = [&] {
+        const double fastest = rate(*std::ranges::max_element(among, {}, rate));
+        std::erase_if(among, [&](std::size_t i) { return rate(i) < 0.97 * fastest; });
+    };
+    const auto keep_small = [&] {
+        const std::int64_t least = needs(*std::ranges::min_element(among, {}, needs));
+        std::erase_if(among, [&](std::size_t i) { return needs(i) > least + question.cluster.budget.count / 50; });
+    };
+    if (by_rate) {
+        keep_fast();
+        keep_small();
+    } else {
+        keep_small();
+        keep_fast();
+    }
+    return *std::ranges::min_element(among, {}, [&](std::size_t i) {
         return std::pair(plans[i].units, plans[i].step_ns.value);
     });
 }
 
-/// Without a recommended plan: the smallest of those that may fit, else the smallest at all.
-std::size_t closest(const std::vector<PlanResult>& plans) {
-    std::size_t best = 0;
-    const auto worth = [](const PlanResult& plan) {
-        return std::pair(plan.runs() ? 1 : 0, plan.fits ? 0 : 1);
-    };
-    for (std::size_t i = 1; i < plans.size(); ++i) {
-        const auto a = worth(plans[i]);
-        const auto b = worth(plans[best]);
-        if (a > b || (a == b && plans[i].process_bytes.value < plans[best].process_bytes.value)) {
-            best = i;
+/// The fastest plan that fits with certainty.
+std::optional<std::size_t> best_that_fits(const SweepQuestion& question, const std::vector<PlanResult>& plans) {
+    std::vector<std::size_t> fitting;
+    for (std::size_t i = 0; i < plans.size(); ++i) {
+        if (plans[i].fits == true && plans[i].runs()) {
+            fitting.push_back(i);
         }
     }
-    return best;
+    return fitting.empty() ? std::nullopt : std::optional(best_of(question, plans, std::move(fitting), true));
+}
+
+/// Without a recommended plan: the smallest of those that may fit, else the smallest at all.
+std::size_t closest(const SweepQuestion& question, const std::vector<PlanResult>& plans) {
+    const auto worth = [](const PlanResult& plan) { return std::pair(plan.runs() ? 1 : 0, plan.fits ? 0 : 1); };
+    std::vector<std::size_t> among;
+    for (std::size_t i = 0; i < plans.size(); ++i) {
+        if (!among.empty() && worth(plans[i]) > worth(plans[among.front()])) {
+            among.clear();
+        }
+        if (among.empty() || worth(plans[i]) == worth(plans[among.front()])) {
+            among.push_back(i);
+        }
+    }
+    return best_of(question, plans, std::move(among), false);
 }
 
 std::string deciding_term(const PlanResult& plan) {
@@ -141,6 +152,9 @@ std::string deciding_term(const PlanResult& plan) {
         return plan.fits ? term.bytes.value : term.bytes.high - term.bytes.low;
     };
     for (const MemoryTerm& term : plan.memory) {
+        if (term.name == "allocator_slack") {
+            continue;  // it follows from the others
+        }
         if (decides == nullptr || weight(term) > weight(*decides)) {
             decides = &term;
         }
@@ -200,8 +214,8 @@ void add_assumptions(const SweepQuestion& question, const ModelFacts& facts, con
         add("experts a token", std::to_string(facts.experts_per_token),
             facts.experts_per_token_known ? "model" : "default", "balanced routing");
     }
-    add("matrix products", std::to_string(static_cast<int>(question.cluster.gpu.gemm_efficiency * 90.0)) + " % of peak",
-        question.cluster.gpu.name, "nine tenths of the best product found on this GPU");
+    add("matrix products", std::to_string(static_cast<int>(question.cluster.gpu.gemm_efficiency * 80.0)) + " % of peak",
+        question.cluster.gpu.name, "four fifths of the best product found on this GPU");
     add_collective_assumptions(question, plan, out);
 }
 
@@ -247,7 +261,7 @@ SweepResult sweep(const SweepQuestion& question) {
         }
     }
     out.recommended = best_that_fits(question, out.plans);
-    out.shown = out.recommended.value_or(closest(out.plans));
+    out.shown = out.recommended.value_or(closest(question, out.plans));
     const PlanResult& shown = out.plans[out.shown];
     out.verdict.fits = shown.runs() ? shown.fits : std::optional<bool>(false);
     out.verdict.left_bytes = shown.left_bytes;

@@ -63,6 +63,17 @@ std::vector<std::int32_t> last_rows(const ModuleTree& tree) {
     return rows;
 }
 
+std::int32_t first_trainable_row(const ModuleTree& tree) {
+    for (std::size_t m = 0; m < tree.size(); ++m) {
+        for (const TensorIndex tensor : tree.parameters(static_cast<ModuleIndex>(m))) {
+            if (tree.tensors[at(tensor)].requires_grad) {
+                return static_cast<std::int32_t>(m);
+            }
+        }
+    }
+    return static_cast<std::int32_t>(tree.size());
+}
+
 void GradientPlaces::sort() {
     std::ranges::stable_sort(places_, {}, &Place::row);
     for (std::size_t i = places_.size(); i-- > 1;) {

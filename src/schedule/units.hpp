@@ -21,6 +21,10 @@ std::vector<std::int32_t> backward_targets(const std::vector<UnitLayout>& units)
 /// Row of the tree at which each tensor is registered last: its gradient is complete when backward gets there.
 std::vector<std::int32_t> last_rows(const ModuleTree& tree);
 
+/// Row at which the first trainable parameter is registered; the number of rows when there is none. Autograd does
+/// not go back beyond it.
+std::int32_t first_trainable_row(const ModuleTree& tree);
+
 /// When the gradients of one unit appear during backward.
 class GradientPlaces {
 public:

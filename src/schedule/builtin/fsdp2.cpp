@@ -21,6 +21,7 @@ struct Fsdp2 {
         std::int64_t reduce_output_bytes = 0;  // output of the reduce-scatter, and its copy as stored
     };
     std::vector<Extra> extra{};
+    std::vector<std::int32_t> targets{};  // what each row prefetches in backward
 
     bool reshards(const UnitLayout& row) const {
         const bool is_root = row.enclosing < 0;
@@ -141,9 +142,31 @@ struct Fsdp2 {
         }
     }
 
+    /// Backward ends where the first trainable parameter is; the unit in front of it is prefetched for nothing.
+    void drop_unreached() {
+        const std::int32_t first = first_trainable_row(tree);
+        std::vector<char> gathered(layout.units.size(), 0);
+        for (std::size_t i = 0; i < layout.units.size(); ++i) {
+            if (reached(layout.units[i], first)) {
+                gathered[i] = 1;
+                const std::int32_t target = targets[i];
+                if (target >= 0) {
+                    gathered[static_cast<std::size_t>(target)] = 1;
+                }
+            }
+        }
+        for (std::size_t i = 0; i < layout.units.size(); ++i) {
+            if (gathered[i] == 0) {
+                layout.units[i].regather.reset();
+            }
+        }
+    }
+
+    static bool reached(const UnitLayout& unit, std::int32_t first_trainable) { return first_trainable < unit.end; }
+
     void add_moments() {
         const std::vector<UnitLayout>& units = layout.units;
-        const std::vector<std::int32_t> targets = backward_targets(units);
+        const std::int32_t first_trainable = first_trainable_row(tree);
         const RowSums gradients(units, &UnitLayout::gradient_bytes);
         const RowSums shards(units, &UnitLayout::gradient_shard_bytes);
         const bool keeps_gradients = accumulates_unreduced();
@@ -187,6 +210,9 @@ struct Fsdp2 {
         std::int64_t previous_reduce = 0;  // the reduce-scatter input of the unit before it lives until the next one
         for (const std::int32_t row : backward_order()) {
             const UnitLayout& unit = at_row(row);
+            if (!reached(unit, first_trainable)) {
+                continue;
+            }
             const std::int32_t target = targets[static_cast<std::size_t>(row)];
             const std::int64_t prefetched =
                 target >= 0 && at_row(target).frees_after_forward ? at_row(target).gather_buffer_bytes : 0;
@@ -240,6 +266,8 @@ StepLayout lay_out_fsdp2(const ModuleTree& tree, const WrapPlan& plan, const Tra
         step.size_unit(i, last);
         step.places[i].sort();
     }
+    step.targets = backward_targets(step.layout.units);
+    step.drop_unreached();
     step.add_moments();
     add_up(step.layout);
     return std::move(step.layout);
