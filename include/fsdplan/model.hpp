@@ -151,7 +151,7 @@ struct ModuleTree {
     std::vector<TensorIndex> parameter;
     std::vector<std::string> parameter_name;
 
-    bool has_shared_modules = false;  ///< some module hangs in several slots
+    bool has_shared_modules = false;   ///< some module hangs in several slots
     bool has_several_parents = false;  ///< … and these belong to different parents
     bool has_tied_parameters = false;  ///< some tensor is registered more than once
     bool has_uninitialized = false;

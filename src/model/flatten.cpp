@@ -50,7 +50,8 @@ public:
             }
             if (row_of_[at(child)] != none) {
                 tree_.has_shared_modules = true;
-                tree_.has_several_parents |= tree_.parent[static_cast<std::size_t>(row_of_[at(child)])] != top.row;
+                tree_.has_several_parents |=
+                    tree_.parent[static_cast<std::size_t>(row_of_[at(child)])] != top.row;
             } else {
                 // Python gives up at a thousand frames, so torch could not walk such a model either.
                 constexpr std::size_t deepest = 1000;

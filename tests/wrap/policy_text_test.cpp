@@ -46,8 +46,7 @@ TEST(ParsePolicy, EveryFormOfTheCommandLineMakesItsUnits) {
 }
 
 TEST(ParsePolicy, AnUnknownPolicyNamesTheNearestOne) {
-    EXPECT_EQ(fault_of({"sise:100M"}),
-              "--policy: unknown policy \"sise\"; did you mean \"size\"?");
+    EXPECT_EQ(fault_of({"sise:100M"}), "--policy: unknown policy \"sise\"; did you mean \"size\"?");
 }
 
 TEST(ParsePolicy, AClassThatMatchesNothingGetsNearNamesWithCounts) {
