@@ -21,10 +21,11 @@ struct Gpu {
     std::vector<double> memory_reports;  ///< GiB, all values that were reported
     std::int64_t sm_count = 0;
     double memory_bytes_per_s = 0.0;
-    double flops_half = 0.0;    ///< bf16 or fp16, dense, per second
-    double flops_single = 0.0;  ///< fp32
+    double flops_half = 0.0;       ///< bf16 or fp16, dense, per second
+    double flops_single = 0.0;     ///< fp32
     double gemm_efficiency = 0.0;  ///< best found matrix product over the dense peak
-    double attention_efficiency = 0.0;  ///< flash attention over the dense peak, forward and backward together
+    double attention_efficiency =
+        0.0;                        ///< flash attention over the dense peak, forward and backward together
     double link_bytes_per_s = 0.0;  ///< NVLink or the like, per direction; 0: none
     bool all_to_all_links = false;  ///< every GPU of a node reaches every other over such links (NVSwitch)
     double pcie_bytes_per_s = 0.0;  ///< per direction
@@ -48,7 +49,7 @@ struct CollectiveCurve {
         double us;
         double bytes_per_us;
     };
-    std::vector<Line> lines;          ///< t = min over lines of us + bytes / bytes_per_us, when there are no points
+    std::vector<Line> lines;  ///< t = min over lines of us + bytes / bytes_per_us, when there are no points
     double plateau_bytes_per_s = 0.0;  ///< bus bandwidth for large sizes, when that is all that is known
     std::string source;
 };
@@ -76,8 +77,8 @@ struct ClusterRequest {
     std::optional<Bytes> memory;
 };
 
-/// Throws Error(input) for unknown names (with near ones) and for GPUs that do not divide into nodes. Without a
-/// cluster a GPU stands in its usual one; without either it is one node of H100.
+/// Throws Error(input) for unknown names (with near ones) and for GPUs that do not divide into nodes. Without
+/// a cluster a GPU stands in its usual one; without either it is one node of H100.
 Cluster find_cluster(const ClusterRequest& request);
 
 /// What the library holds.
@@ -112,7 +113,8 @@ struct CollectiveTime {
 ///
 /// Log-log interpolation of a measured curve where there is one, else fitted lines, else NCCL's latency and
 /// bandwidth model with the plateau of the links. One rank moves nothing and costs a launch.
-CollectiveTime collective_time(const Cluster& cluster, CollectiveKind kind, Bytes size, const Placement& group);
+CollectiveTime collective_time(const Cluster& cluster, CollectiveKind kind, Bytes size,
+                               const Placement& group);
 
 /// Matrix products of `flops` operations in `dtype`: the best found rate of the GPU with a margin for shapes
 /// that are not the best.

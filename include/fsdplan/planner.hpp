@@ -32,7 +32,7 @@ struct SweepQuestion {
 /// One line of the memory table, at the moment at which the plan's memory peaks.
 struct MemoryTerm {
     std::string name;                ///< "parameter_shards", "activations", …
-    Estimate bytes;                 ///< low = value = high when exact
+    Estimate bytes;                  ///< low = value = high when exact
     std::int64_t largest_bytes = 0;  ///< the most that this line reaches at any moment of the step
     bool exact = false;
     std::string note;
@@ -114,11 +114,11 @@ struct SweepResult {
     std::optional<std::size_t> recommended;  ///< the fastest plan that fits with certainty
     std::size_t shown = 0;                   ///< the plan that the verdict is about
     std::vector<PlanResult> plans;           ///< from the smallest thresholds to the largest, job by job
-    std::vector<Assumption> assumptions;     ///< of the estimates; those of the command line are added outside
+    std::vector<Assumption> assumptions;  ///< of the estimates; those of the command line are added outside
 };
 
-/// The mesh that a strategy has on so many GPUs unless the user says otherwise: hybrid ones shard inside a node
-/// and replicate across nodes.
+/// The mesh that a strategy has on so many GPUs unless the user says otherwise: hybrid ones shard inside a
+/// node and replicate across nodes.
 Mesh usual_mesh(const RuntimeInfo& runtime, Strategy strategy, const Cluster& cluster);
 
 /// Evaluates every plan of the question.

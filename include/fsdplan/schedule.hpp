@@ -163,7 +163,7 @@ RowShard row_shard(std::span<const std::int64_t> shape, std::int64_t ranks, std:
 struct UnitLayout {
     std::int32_t unit = 0;        ///< index into WrapPlan::units
     std::int32_t enclosing = -1;  ///< row of the nearest unit around this one; -1: none
-    std::int32_t begin = 0;       ///< its modules are the rows [begin, end) of the tree, less those of inner units
+    std::int32_t begin = 0;  ///< its modules are the rows [begin, end) of the tree, less those of inner units
     std::int32_t end = 0;
 
     std::int64_t numel = 0;
@@ -198,7 +198,7 @@ struct Moment {
     std::int32_t row = -1;  ///< of StepLayout::units; -1 at the loss and in the step
     std::int64_t unsharded_bytes = 0;
     std::int64_t gradient_bytes = 0;
-    std::int64_t buffer_bytes = 0;          ///< of gathers and reductions
+    std::int64_t buffer_bytes = 0;  ///< of gathers and reductions
     std::int64_t gradient_shard_bytes = 0;
 };
 
@@ -207,11 +207,11 @@ struct StepLayout {
     std::vector<UnitLayout> units;  ///< in the order in which forward reaches them
     std::vector<Moment> moments;
 
-    std::int64_t shard_bytes = 0;           ///< sums over the units
+    std::int64_t shard_bytes = 0;  ///< sums over the units
     std::int64_t gradient_shard_bytes = 0;
-    std::int64_t reduce_bucket_bytes = 0;   ///< kept for reductions through all steps (DDP)
-    /// Gathered parameters that are freed but cannot be handed out again until the device has caught up with the
-    /// host, at most (FSDP1).
+    std::int64_t reduce_bucket_bytes = 0;  ///< kept for reductions through all steps (DDP)
+    /// Gathered parameters that are freed but cannot be handed out again until the device has caught up with
+    /// the host, at most (FSDP1).
     std::int64_t run_ahead_bytes = 0;
     /// What the optimizer keeps states for, on the rank that owns most: elements, their bytes as stored, and
     /// the largest single parameter's bytes.
@@ -227,8 +227,8 @@ struct StepLayout {
 struct RuntimeInfo {
     std::string_view name;
     std::string_view help;
-    bool wraps_by_policy;  ///< FSDP1's constructor: units come from an auto_wrap_policy
-    bool has_units;        ///< false: the model stays whole (DDP)
+    bool wraps_by_policy;                  ///< FSDP1's constructor: units come from an auto_wrap_policy
+    bool has_units;                        ///< false: the model stays whole (DDP)
     std::span<const Strategy> strategies;  ///< the first is the default
     StepLayout (*layout)(const ModuleTree& tree, const WrapPlan& plan, const TrainingJob& job);
 };

@@ -56,7 +56,9 @@ std::string in_steps(double value, std::span<const Step> steps) {
 Bytes parse_bytes(std::string_view text, std::string_view where) {
     const auto refuse = [&](const std::string& why) -> Error {
         return {ErrorKind::input, std::string(where),
-                why + "; expected a number with a unit, such as 76GiB or 80GB (KiB, MiB, GiB, TiB, KB, MB, GB, TB, B)"};
+                why +
+                    "; expected a number with a unit, such as 76GiB or 80GB (KiB, MiB, GiB, TiB, KB, MB, GB, "
+                    "TB, B)"};
     };
     double number = 0.0;
     const char* end = text.data() + text.size();

@@ -9,8 +9,8 @@
 // Quantities as people write and read them.
 namespace fsdplan {
 
-/// "76GiB", "80 GB", "79.5gib", "512MiB", "1024B"; throws Error(input) at `where` for anything else, a missing
-/// unit included. Rounded down to whole bytes.
+/// "76GiB", "80 GB", "79.5gib", "512MiB", "1024B"; throws Error(input) at `where` for anything else, a
+/// missing unit included. Rounded down to whole bytes.
 Bytes parse_bytes(std::string_view text, std::string_view where);
 
 /// "79.1 GiB", "512 MiB", "7.0 KiB", "12 B"; three digits or so.

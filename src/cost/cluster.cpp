@@ -67,7 +67,8 @@ std::vector<Named> library(std::string_view folder) {
         if (!file.path.starts_with(folder)) {
             continue;
         }
-        Named entry{.names = {}, .content = file.content, .shown = "models/clusters/" + std::string(file.path)};
+        Named entry{
+            .names = {}, .content = file.content, .shown = "models/clusters/" + std::string(file.path)};
         const json::Document document(file.content, entry.shown);
         entry.names.emplace_back(document.root().at("name").string());
         for (const std::string& alias : document.root().at("aliases").strings()) {
@@ -78,7 +79,8 @@ std::vector<Named> library(std::string_view folder) {
     return entries;
 }
 
-Named find_named(std::string_view folder, std::string_view name, std::string_view where, std::string_view what) {
+Named find_named(std::string_view folder, std::string_view name, std::string_view where,
+                 std::string_view what) {
     std::vector<std::string> known;
     for (Named& entry : library(folder)) {
         for (const std::string& word : entry.names) {
@@ -95,9 +97,10 @@ Named find_named(std::string_view folder, std::string_view name, std::string_vie
 
 Gpu read_gpu(const json::Value& object) {
     expect_format(object, "fsdplan.gpu");
-    object.allow_only({"format", "version", "name", "title", "aliases", "architecture", "memory_seen_by_cuda_GiB",
-                       "sm_count", "memory_GBps", "dense_tflops", "gemm_efficiency", "attention_efficiency", "link_GBps",
-                       "all_to_all_links", "pcie_GBps", "cublas_workspace_bytes", "usual_cluster", "source"});
+    object.allow_only({"format", "version", "name", "title", "aliases", "architecture",
+                       "memory_seen_by_cuda_GiB", "sm_count", "memory_GBps", "dense_tflops",
+                       "gemm_efficiency", "attention_efficiency", "link_GBps", "all_to_all_links",
+                       "pcie_GBps", "cublas_workspace_bytes", "usual_cluster", "source"});
     Gpu gpu;
     gpu.name = object.at("name").string();
     gpu.title = text_or(object, "title", gpu.name);

@@ -11,8 +11,8 @@ constexpr double us = 1e-6;
 // Launch and host time, which NCCL's own formulas leave out (they are that much too fast on small messages).
 constexpr double launch_us = 5.0;
 
-// Latencies in microseconds of NCCL 2.28 (src/graph/tuning.cc), ring: base, hop over NVLink, hop over PCIe, hop
-// over the network; and the share of the bus bandwidth that the protocol reaches.
+// Latencies in microseconds of NCCL 2.28 (src/graph/tuning.cc), ring: base, hop over NVLink, hop over PCIe,
+// hop over the network; and the share of the bus bandwidth that the protocol reaches.
 struct Protocol {
     double base_us;
     double link_hop_us;
@@ -20,10 +20,11 @@ struct Protocol {
     double network_hop_us;
     double share;
 };
-constexpr std::array<Protocol, 3> protocols{{{6.6, 0.6, 1.0, 2.7, 0.5}, {14.0, 1.9, 2.5, 4.0, 0.92}, {8.4, 3.4, 5.7, 14.0, 1.0}}};
+constexpr std::array<Protocol, 3> protocols{
+    {{6.6, 0.6, 1.0, 2.7, 0.5}, {14.0, 1.9, 2.5, 4.0, 0.92}, {8.4, 3.4, 5.7, 14.0, 1.0}}};
 
-// Shares of a link's data-sheet rate that large ring collectives reach: NVLink 0.8 (240 of 300, 360 of 450, 720
-// of 900 GB/s), networks 0.77 to 0.96 (308 to 366 and 188 of 192 GB/s measured).
+// Shares of a link's data-sheet rate that large ring collectives reach: NVLink 0.8 (240 of 300, 360 of 450,
+// 720 of 900 GB/s), networks 0.77 to 0.96 (308 to 366 and 188 of 192 GB/s measured).
 constexpr double link_share = 0.8;
 constexpr double network_share = 0.88;
 // PCIe carries both directions of a ring and often goes through host memory.
@@ -48,7 +49,8 @@ bool has_fast_links(const Gpu& gpu, std::int64_t ranks_in_node) {
 }
 
 double plateau_in_node(const Gpu& gpu, std::int64_t ranks_in_node) {
-    return has_fast_links(gpu, ranks_in_node) ? gpu.link_bytes_per_s * link_share : gpu.pcie_bytes_per_s * pcie_share;
+    return has_fast_links(gpu, ranks_in_node) ? gpu.link_bytes_per_s * link_share
+                                              : gpu.pcie_bytes_per_s * pcie_share;
 }
 
 double plateau(const Cluster& cluster, const Placement& group) {
@@ -129,7 +131,9 @@ const CollectiveCurve* best_curve(const Cluster& cluster, CollectiveKind kind, c
         }
         const int score = 1 + (curve.kind == kind ? 1 : 0) +
                           (curve.ranks == group.ranks && curve.nodes == group.nodes ? 2 : 0) +
-                          (curve.points.size() >= 2 ? 4 : curve.lines.empty() ? 0 : 2);
+                          (curve.points.size() >= 2 ? 4
+                           : curve.lines.empty()    ? 0
+                                                    : 2);
         if (score > best_score) {
             best = &curve;
             best_score = score;
@@ -147,11 +151,16 @@ Estimate around(double time_us, double low, double high) {
 
 std::string_view name(Origin origin) {
     switch (origin) {
-        case Origin::exact: return "exact";
-        case Origin::measured: return "measured";
-        case Origin::scaled: return "scaled from a measurement";
-        case Origin::fitted: return "fitted lines";
-        case Origin::model: return "model";
+        case Origin::exact:
+            return "exact";
+        case Origin::measured:
+            return "measured";
+        case Origin::scaled:
+            return "scaled from a measurement";
+        case Origin::fitted:
+            return "fitted lines";
+        case Origin::model:
+            return "model";
     }
     return "";
 }
@@ -168,7 +177,8 @@ Placement place(RankGroup group, const Mesh& mesh, const Cluster& cluster, std::
     return {.ranks = ranks, .nodes = nodes, .sharing = 1};
 }
 
-CollectiveTime collective_time(const Cluster& cluster, CollectiveKind kind, Bytes size, const Placement& group) {
+CollectiveTime collective_time(const Cluster& cluster, CollectiveKind kind, Bytes size,
+                               const Placement& group) {
     if (group.ranks <= 1) {
         return {.ns = around(launch_us, 0.5, 2.0), .origin = Origin::model, .curve = {}};
     }
@@ -176,7 +186,8 @@ CollectiveTime collective_time(const Cluster& cluster, CollectiveKind kind, Byte
     const double modelled_plateau = plateau(cluster, group);
     const CollectiveCurve* curve = best_curve(cluster, kind, group);
     if (curve == nullptr) {
-        // Measured against curves: 4 to 20 % too fast on plateaus, 25 to 50 % between 1 and 128 MiB on two nodes.
+        // Measured against curves: 4 to 20 % too fast on plateaus, 25 to 50 % between 1 and 128 MiB on two
+        // nodes.
         const double time = model_us(cluster, kind, bytes, group, modelled_plateau);
         const bool slow_links = group.nodes == 1 && !has_fast_links(cluster.gpu, group.ranks);
         return {.ns = around(time * 1.1, 0.8, slow_links ? 2.5 : 1.5), .origin = Origin::model, .curve = {}};
@@ -190,17 +201,21 @@ CollectiveTime collective_time(const Cluster& cluster, CollectiveKind kind, Byte
     if (own_group && curve->kind == kind) {
         const double time = on_curve(cluster, *curve, kind, bytes, group, modelled_plateau);
         return curve->points.size() >= 2
-                   ? CollectiveTime{.ns = around(time, 0.9, 1.2), .origin = Origin::measured, .curve = curve->id}
-                   : CollectiveTime{.ns = around(time, 0.85, 1.3), .origin = Origin::fitted, .curve = curve->id};
+                   ? CollectiveTime{.ns = around(time, 0.9, 1.2),
+                                    .origin = Origin::measured,
+                                    .curve = curve->id}
+                   : CollectiveTime{
+                         .ns = around(time, 0.85, 1.3), .origin = Origin::fitted, .curve = curve->id};
     }
     // Another group: the same bytes on the wire, the latency of the additional hops, the slower wire.
     const Placement measured{.ranks = curve->ranks, .nodes = curve->nodes, .sharing = 1};
-    const double same_bus_size = bytes * bus_bytes(kind, 1.0, group.ranks) / bus_bytes(kind, 1.0, curve->ranks);
+    const double same_bus_size =
+        bytes * bus_bytes(kind, 1.0, group.ranks) / bus_bytes(kind, 1.0, curve->ranks);
     const double there = on_curve(cluster, *curve, kind, same_bus_size, measured, plateau(cluster, measured));
     const double latency_here = model_us(cluster, kind, 1.0, group, modelled_plateau);
     const double latency_there = model_us(cluster, kind, 1.0, measured, plateau(cluster, measured));
-    const double time = std::max(launch_us, there * scaling(curve->nodes) / scaling(group.nodes) +
-                                                (latency_here - latency_there));
+    const double time = std::max(
+        launch_us, there * scaling(curve->nodes) / scaling(group.nodes) + (latency_here - latency_there));
     return {.ns = around(time, 0.8, 1.5), .origin = Origin::scaled, .curve = curve->id};
 }
 

@@ -14,8 +14,8 @@ Estimate in_ns(double seconds, double low, double high) {
 
 Estimate matmul_time(const Gpu& gpu, double flops, DType dtype) {
     const double peak = bits(dtype) >= 32 ? gpu.flops_single : gpu.flops_half;
-    // Shapes of real layers reach about four fifths of the best product found: so published steps of MPT-7B on
-    // A100 and H100 come out.
+    // Shapes of real layers reach about four fifths of the best product found: so published steps of MPT-7B
+    // on A100 and H100 come out.
     return in_ns(flops / (peak * gpu.gemm_efficiency * 0.8), 0.85, 1.4);
 }
 

@@ -28,7 +28,8 @@ int rank_of(const std::optional<bool>& fits) {
 }
 
 /// What makes room, and where there is room already, what uses it.
-std::vector<Candidate> candidates(const SweepQuestion& question, const ModelFacts& facts, const PlanResult& plan) {
+std::vector<Candidate> candidates(const SweepQuestion& question, const ModelFacts& facts,
+                                  const PlanResult& plan) {
     const TrainingJob& job = question.jobs[plan.job];
     std::vector<Candidate> out;
     const auto add = [&](std::string change, const TrainingJob& other) {
@@ -50,7 +51,8 @@ std::vector<Candidate> candidates(const SweepQuestion& question, const ModelFact
         }
         return out;
     }
-    if (job.activation_checkpointing.mode == ActivationCheckpointing::Mode::none && !facts.shape.blocks.empty()) {
+    if (job.activation_checkpointing.mode == ActivationCheckpointing::Mode::none &&
+        !facts.shape.blocks.empty()) {
         other.activation_checkpointing.mode = ActivationCheckpointing::Mode::blocks;
         add("--activation-checkpointing blocks", other);
         other = job;
@@ -86,7 +88,8 @@ std::vector<Candidate> candidates(const SweepQuestion& question, const ModelFact
         out.push_back({"--policy blocks", job, question.cluster, true});
     }
     if (job.optimizer.kind == Optimizer::Kind::adamw) {
-        if (job.optimizer.implementation == Optimizer::Implementation::foreach && plan.peak_phase == Phase::step) {
+        if (job.optimizer.implementation == Optimizer::Implementation::foreach &&
+            plan.peak_phase == Phase::step) {
             other.optimizer.implementation = Optimizer::Implementation::fused;
             add("--optimizer adamw:fused", other);
             other = job;
@@ -116,7 +119,8 @@ PolicySpec blocks_policy(const ModuleTree& tree) {
 std::string effect_of(const PlanResult& before, const Tried& tried, double tokens_per_ns) {
     const PlanResult& after = tried.result;
     const std::int64_t freed = before.process_bytes.value - after.process_bytes.value;
-    std::string text = show_bytes(std::max(freed, -freed)) + (freed >= 0 ? " less" : " more") + " at the peak, ";
+    std::string text =
+        show_bytes(std::max(freed, -freed)) + (freed >= 0 ? " less" : " more") + " at the peak, ";
     if (!after.fits) {
         text += "may fit";
     } else if (*after.fits) {
@@ -125,9 +129,11 @@ std::string effect_of(const PlanResult& before, const Tried& tried, double token
         text += "still does not fit";
     }
     const double ratio = tried.tokens_per_ns / tokens_per_ns;
-    const auto percent = static_cast<int>(ratio >= 1.0 ? (ratio - 1.0) * 100.0 + 0.5 : (1.0 - ratio) * 100.0 + 0.5);
+    const auto percent =
+        static_cast<int>(ratio >= 1.0 ? (ratio - 1.0) * 100.0 + 0.5 : (1.0 - ratio) * 100.0 + 0.5);
     if (percent >= 1) {
-        text += ", about " + std::to_string(percent) + " % " + (ratio >= 1.0 ? "more" : "fewer") + " tokens a second";
+        text += ", about " + std::to_string(percent) + " % " + (ratio >= 1.0 ? "more" : "fewer") +
+                " tokens a second";
     }
     return text;
 }
@@ -139,7 +145,8 @@ double rate(const PlanResult& plan, const TrainingJob& job, std::int64_t gpus) {
 
 }  // namespace
 
-std::vector<Change> changes_for(const SweepQuestion& question, const ModelFacts& facts, const PlanResult& plan) {
+std::vector<Change> changes_for(const SweepQuestion& question, const ModelFacts& facts,
+                                const PlanResult& plan) {
     const double now = rate(plan, question.jobs[plan.job], question.cluster.gpus);
     std::vector<Tried> tried;
     for (const Candidate& candidate : candidates(question, facts, plan)) {
@@ -152,7 +159,8 @@ std::vector<Change> changes_for(const SweepQuestion& question, const ModelFacts&
                             .cluster = candidate.cluster};
         const WrapPlan units = candidate.other_units ? units_of(other, candidate.job) : plan.wrap;
         Tried one{.change = candidate.change,
-                  .result = evaluate(evaluation_of(other, facts, candidate.job, candidate.cluster), units, candidate.job)};
+                  .result = evaluate(evaluation_of(other, facts, candidate.job, candidate.cluster), units,
+                                     candidate.job)};
         one.tokens_per_ns = rate(one.result, candidate.job, candidate.cluster.gpus);
         const std::int64_t freed = plan.process_bytes.value - one.result.process_bytes.value;
         const bool helps = plan.fits == true ? one.result.fits == true && one.tokens_per_ns > now

@@ -49,7 +49,8 @@ std::set<std::string> inner_paths(const WrapPlan& plan) {
     return paths;
 }
 
-/// The classes whose instances are just these units, when a ModuleWrapPolicy of them draws the same boundaries.
+/// The classes whose instances are just these units, when a ModuleWrapPolicy of them draws the same
+/// boundaries.
 std::vector<std::string> classes_of(const SweepQuestion& question, const PlanResult& plan) {
     std::vector<std::string> classes;
     for (const Unit& unit : plan.wrap.units) {
@@ -122,7 +123,8 @@ std::string checkpointing_lines(const SweepQuestion& question, const TrainingJob
         return "";
     }
     imports +=
-        "from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import apply_activation_checkpointing\n";
+        "from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import "
+        "apply_activation_checkpointing\n";
     return "apply_activation_checkpointing(model, check_fn=lambda m: isinstance(m, (" + tuple + ")))\n";
 }
 
@@ -186,8 +188,8 @@ std::pair<std::string, std::optional<std::int64_t>> numbered(const std::string& 
     return {path, std::nullopt};
 }
 
-/// The inner units' paths as elements of a Python tuple, inner ones before those around them; numbered ones in
-/// one line where they count up.
+/// The inner units' paths as elements of a Python tuple, inner ones before those around them; numbered ones
+/// in one line where they count up.
 std::vector<std::string> name_lines(const WrapPlan& plan) {
     struct Line {
         std::string pattern;
@@ -214,7 +216,8 @@ std::vector<std::string> name_lines(const WrapPlan& plan) {
         if (count == 0) {
             text.push_back('"' + line.pattern + '"');
         } else if (count > 1 && line.numbers.back() - line.numbers.front() == count - 1) {
-            const std::string from = line.numbers.front() == 0 ? "" : std::to_string(line.numbers.front()) + ", ";
+            const std::string from =
+                line.numbers.front() == 0 ? "" : std::to_string(line.numbers.front()) + ", ";
             text.push_back("*(f\"" + line.pattern + "\" for i in range(" + from +
                            std::to_string(line.numbers.back() + 1) + "))");
         } else {
@@ -241,8 +244,10 @@ std::string fsdp2_code(const SweepQuestion& question, const PlanResult& plan, co
             tuple += import.word + ", ";
         }
         // Inner modules first: a unit takes what those below it have left.
-        loop = "for module in reversed(list(model.modules())):\n    if module is not model and isinstance(module, (" +
-               tuple + ")):\n        fully_shard(module" + keywords + "\n";
+        loop =
+            "for module in reversed(list(model.modules())):\n    if module is not model and "
+            "isinstance(module, (" +
+            tuple + ")):\n        fully_shard(module" + keywords + "\n";
     } else if (const std::vector<std::string> lines = name_lines(plan.wrap); lines.size() <= most_lines) {
         for (const std::string& line : lines) {
             loop += (loop.empty() ? "for name in (\n" : "") + ("    " + line + ",\n");

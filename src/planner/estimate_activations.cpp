@@ -10,8 +10,8 @@ namespace {
 
 // What is saved for backward was read off PyTorch 2.13 on plain models with transformers 5.24: per token a
 // linear layer its input, once for layers that share it; an activation its input; a product both factors;
-// attention (flash) queries, keys, values and its output; a norm of torch its input, one written out in Python a
-// float32 copy and the normalised input.
+// attention (flash) queries, keys, values and its output; a norm of torch its input, one written out in
+// Python a float32 copy and the normalised input.
 
 constexpr std::int64_t float32_bytes = 4;
 
@@ -20,8 +20,10 @@ struct PythonActivation {
     std::string_view class_name;
     std::int64_t further_copies;
 };
-constexpr std::array<PythonActivation, 4> python_activations{
-    {{"NewGELUActivation", 3}, {"FastGELUActivation", 3}, {"QuickGELUActivation", 1}, {"ReLUSquaredActivation", 1}}};
+constexpr std::array<PythonActivation, 4> python_activations{{{"NewGELUActivation", 3},
+                                                              {"FastGELUActivation", 3},
+                                                              {"QuickGELUActivation", 1},
+                                                              {"ReLUSquaredActivation", 1}}};
 
 struct PerToken {
     double low = 0.0;
@@ -37,7 +39,9 @@ struct PerToken {
 };
 
 Estimate as_estimate(const PerToken& bytes, double tokens) {
-    const auto round = [&](double per_token) { return static_cast<std::int64_t>(std::llround(per_token * tokens)); };
+    const auto round = [&](double per_token) {
+        return static_cast<std::int64_t>(std::llround(per_token * tokens));
+    };
     return {.value = round(bytes.value), .low = round(bytes.low), .high = round(bytes.high)};
 }
 
@@ -66,9 +70,10 @@ std::int64_t further_copies(const ModuleTree& tree, std::int32_t row) {
 
 /// Share of the tokens that pass through one of `experts`, times how often each does.
 double share(const Layer& layer, const ModelFacts& facts) {
-    return layer.experts > 1 ? static_cast<double>(std::min(facts.experts_per_token, layer.experts)) /
-                                   static_cast<double>(layer.kind == LayerKind::fused_experts ? 1 : layer.experts)
-                             : 1.0;
+    return layer.experts > 1
+               ? static_cast<double>(std::min(facts.experts_per_token, layer.experts)) /
+                     static_cast<double>(layer.kind == LayerKind::fused_experts ? 1 : layer.experts)
+               : 1.0;
 }
 
 PerToken of_group(const LinearGroup& group, const ModelShape& shape, const ModuleTree& tree, double element) {
@@ -109,7 +114,8 @@ PerToken of_layer(const Layer& layer, std::int64_t norm_width, double element) {
             break;
         }
         case LayerKind::fused_experts: {
-            // The gathered tokens, the inner widths, the activation's output, and the output before it is summed.
+            // The gathered tokens, the inner widths, the activation's output, and the output before it is
+            // summed.
             const auto inner = static_cast<double>(layer.out);
             saved.add(element * (in + inner), element * (2.0 * in + inner * 4.0 / 3.0),
                       element * (3.0 * in + inner * 2.0));
@@ -126,7 +132,8 @@ PerToken of_layer(const Layer& layer, std::int64_t norm_width, double element) {
             break;
         }
         case LayerKind::linear:
-        case LayerKind::embedding: break;
+        case LayerKind::embedding:
+            break;
     }
     return saved;
 }
@@ -168,7 +175,8 @@ std::int64_t block_width(const ModelShape& shape, std::pair<std::int32_t, std::i
     return linear;
 }
 
-/// Per token what selective checkpointing keeps of a block: attention's output and every other matrix product.
+/// Per token what selective checkpointing keeps of a block: attention's output and every other matrix
+/// product.
 double selective_width(const ModelShape& shape, std::pair<std::int32_t, std::int32_t> block) {
     double width = 0.0;
     bool keep = true;
@@ -185,7 +193,8 @@ double selective_width(const ModelShape& shape, std::pair<std::int32_t, std::int
     return width;
 }
 
-RowBytes saved_by_row(const ModuleTree& tree, const ModelFacts& facts, const TrainingJob& job, double element) {
+RowBytes saved_by_row(const ModuleTree& tree, const ModelFacts& facts, const TrainingJob& job,
+                      double element) {
     const auto tokens = static_cast<double>(job.tokens());
     const ModelShape& shape = facts.shape;
     RowBytes rows(tree.size());
@@ -214,14 +223,14 @@ RowBytes saved_by_row(const ModuleTree& tree, const ModelFacts& facts, const Tra
     return rows;
 }
 
-/// Rotary tables, masks, statistics and copies that some families make, which widths do not show: recordings of
-/// plain models lie up to a ninth above what the rules give.
+/// Rotary tables, masks, statistics and copies that some families make, which widths do not show: recordings
+/// of plain models lie up to a ninth above what the rules give.
 Estimate with_margin(const Estimate& bytes) {
     return {bytes.value, bytes.low, bytes.high + bytes.high * 3 / 20};
 }
 
-/// Autograd records nothing in front of the first trainable parameter. FSDP1 with use_orig_params makes frozen
-/// members of a trainable unit views that require grad, so there everything is recorded.
+/// Autograd records nothing in front of the first trainable parameter. FSDP1 with use_orig_params makes
+/// frozen members of a trainable unit views that require grad, so there everything is recorded.
 std::int32_t first_recorded_row(const ModuleTree& tree, const TrainingJob& job) {
     if (runtime(job.runtime).wraps_by_policy && job.use_orig_params) {
         return 0;
@@ -238,10 +247,13 @@ std::int32_t first_recorded_row(const ModuleTree& tree, const TrainingJob& job) 
 
 bool is_checkpointed(const ActivationCheckpointing& mode, std::size_t block) {
     switch (mode.mode) {
-        case ActivationCheckpointing::Mode::none: return false;
-        case ActivationCheckpointing::Mode::every: return block % static_cast<std::size_t>(mode.every) == 0;
+        case ActivationCheckpointing::Mode::none:
+            return false;
+        case ActivationCheckpointing::Mode::every:
+            return block % static_cast<std::size_t>(mode.every) == 0;
         case ActivationCheckpointing::Mode::blocks:
-        case ActivationCheckpointing::Mode::selective: return true;
+        case ActivationCheckpointing::Mode::selective:
+            return true;
     }
     return false;
 }
@@ -313,9 +325,10 @@ Activations estimate_activations(const ModuleTree& tree, const ModelFacts& facts
         out.note += "; image sizes are not known";
     }
     if (shape.has_experts) {
-        out.note += facts.experts_per_token_known
-                        ? "; " + std::to_string(facts.experts_per_token) + " experts a token"
-                        : "; experts a token not known, " + std::to_string(facts.experts_per_token) + " assumed";
+        out.note +=
+            facts.experts_per_token_known
+                ? "; " + std::to_string(facts.experts_per_token) + " experts a token"
+                : "; experts a token not known, " + std::to_string(facts.experts_per_token) + " assumed";
     }
     return out;
 }

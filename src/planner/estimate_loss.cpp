@@ -7,8 +7,8 @@ namespace fsdplan {
 namespace {
 
 // Bytes per token and vocabulary entry at the worst moment, beside the logits themselves. Measured with real
-// PyTorch: an upcast passed straight to cross_entropy peaks at 12 with the bf16 logits, at 10 after forward; the
-// shifted contiguous slice of older models at 18.
+// PyTorch: an upcast passed straight to cross_entropy peaks at 12 with the bf16 logits, at 10 after forward;
+// the shifted contiguous slice of older models at 18.
 struct PerEntry {
     double low;
     double value;
@@ -27,7 +27,8 @@ Estimate scaled(const PerEntry& bytes, double entries) {
 LossBytes estimate_loss(const ModelFacts& facts, const TrainingJob& job) {
     LossBytes out;
     if (!facts.shape.head || job.loss.kind == Loss::Kind::none) {
-        out.note = facts.shape.head ? "no loss over the vocabulary" : "no output as wide as a vocabulary found";
+        out.note =
+            facts.shape.head ? "no loss over the vocabulary" : "no output as wide as a vocabulary found";
         return out;
     }
     const std::int64_t vocabulary = facts.shape.layers[*facts.shape.head].out;
@@ -54,7 +55,8 @@ LossBytes estimate_loss(const ModelFacts& facts, const TrainingJob& job) {
             out.loss = scaled({0.0, 4.0, 8.0}, entries / job.loss.chunks);
             out.note = "logits exist piece by piece";
             break;
-        case Loss::Kind::none: break;
+        case Loss::Kind::none:
+            break;
     }
     return out;
 }

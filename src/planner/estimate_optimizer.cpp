@@ -10,8 +10,8 @@ constexpr std::int64_t scale_bytes = 4;
 
 }  // namespace
 
-OptimizerBytes estimate_optimizer(const StepLayout& layout, const TrainingJob& job, std::int64_t replicated_numel,
-                                  std::int64_t replicated_bytes) {
+OptimizerBytes estimate_optimizer(const StepLayout& layout, const TrainingJob& job,
+                                  std::int64_t replicated_numel, std::int64_t replicated_bytes) {
     const std::int64_t numel = layout.owned_numel + replicated_numel;
     const std::int64_t bytes = layout.owned_bytes + replicated_bytes;
     const std::int64_t largest = std::max(layout.largest_owned_bytes, std::int64_t{0});
@@ -40,7 +40,9 @@ OptimizerBytes estimate_optimizer(const StepLayout& layout, const TrainingJob& j
             out.transients = {bytes, bytes, bytes + bytes / 10};
             out.transients_note = "foreach: square roots of the second moments, all at once";
             break;
-        case Optimizer::Implementation::fused: out.transients_note = "fused: in place"; break;
+        case Optimizer::Implementation::fused:
+            out.transients_note = "fused: in place";
+            break;
         case Optimizer::Implementation::for_loop:
             out.transients = {2 * largest, largest, 3 * largest};
             out.transients_note = "for-loop: two temporaries of the largest parameter";

@@ -20,19 +20,20 @@ ProcessBytes estimate_process(const Cluster& cluster, const TrainingJob& job) {
     const bool several_nodes = cluster.nodes() > 1;
     // One ring over 24 channels takes 221 MiB; ranks with a network edge hold up to two; NVLS adds 256 MiB.
     const std::int64_t each = several_nodes ? 384 * mib : 256 * mib;
-    out.nccl = cluster.gpus == 1
-                   ? Estimate{}
-                   : Estimate{communicators * each, communicators * 200 * mib, communicators * (each + 512 * mib)};
+    out.nccl = cluster.gpus == 1 ? Estimate{}
+                                 : Estimate{communicators * each, communicators * 200 * mib,
+                                            communicators * (each + 512 * mib)};
     out.nccl_note = cluster.gpus == 1 ? "one GPU: no communicator"
-                                      : std::to_string(communicators) + (communicators == 1 ? " communicator"
-                                                                                             : " communicators") +
+                                      : std::to_string(communicators) +
+                                            (communicators == 1 ? " communicator" : " communicators") +
                                             ", outside the allocator";
     return out;
 }
 
-Estimate estimate_slack(const Estimate& allocated, std::int64_t constant_bytes, std::int64_t run_ahead_bytes) {
-    // Published runs reserve 1.05 to 1.37 times what is active at the peak. Shards and states never move, so the
-    // slack is what the rest makes: a third of it as a rule, in the worst of these runs five sixths.
+Estimate estimate_slack(const Estimate& allocated, std::int64_t constant_bytes,
+                        std::int64_t run_ahead_bytes) {
+    // Published runs reserve 1.05 to 1.37 times what is active at the peak. Shards and states never move, so
+    // the slack is what the rest makes: a third of it as a rule, in the worst of these runs five sixths.
     const auto moving = [&](std::int64_t bytes) {
         return static_cast<double>(std::max<std::int64_t>(0, bytes - constant_bytes));
     };

@@ -21,8 +21,10 @@ double optimizer_traffic(const Optimizer& optimizer) {
     switch (optimizer.kind) {
         case Optimizer::Kind::adamw:
             return optimizer.implementation == Optimizer::Implementation::fused ? 7.0 : 16.0;
-        case Optimizer::Kind::adam8bit: return 8.0;
-        case Optimizer::Kind::sgd: return 3.0;
+        case Optimizer::Kind::adam8bit:
+            return 8.0;
+        case Optimizer::Kind::sgd:
+            return 3.0;
     }
     return 16.0;
 }
@@ -174,7 +176,8 @@ public:
             // A product's backward takes twice its forward, attention's 2.5 times.
             forward_[i] = product(flops) + attention_time(cluster.gpu, attention) +
                           memory_time(cluster.gpu, forward_passes * saved);
-            backward_[i] = product((2.0 + again) * flops) + attention_time(cluster.gpu, (2.5 + again) * attention) +
+            backward_[i] = product((2.0 + again) * flops) +
+                           attention_time(cluster.gpu, (2.5 + again) * attention) +
                            memory_time(cluster.gpu, (backward_passes + again * forward_passes) * saved);
         }
     }
@@ -185,8 +188,7 @@ public:
         const StepTime high = at(&Estimate::high);
         return {.step_ns = {value.step_ns.value, std::min(low.step_ns.value, value.step_ns.value),
                             std::max(high.step_ns.value, value.step_ns.value)},
-                .exposed_ns = {value.exposed_ns.value,
-                               std::min(low.exposed_ns.value, value.exposed_ns.value),
+                .exposed_ns = {value.exposed_ns.value, std::min(low.exposed_ns.value, value.exposed_ns.value),
                                std::max(high.exposed_ns.value, value.exposed_ns.value)}};
     }
 
@@ -199,11 +201,13 @@ private:
     double recomputed_share(std::size_t unit, const Activations& activations, double& saved) const {
         std::int64_t again = 0;
         for (const Activations::Region& region : activations.recomputed) {
-            const bool inside = region.begin >= layout_.units[unit].begin && region.end <= layout_.units[unit].end;
-            const bool around = region.begin <= layout_.units[unit].begin && region.end >= layout_.units[unit].end;
+            const bool inside =
+                region.begin >= layout_.units[unit].begin && region.end <= layout_.units[unit].end;
+            const bool around =
+                region.begin <= layout_.units[unit].begin && region.end >= layout_.units[unit].end;
             if (around) {
-                again += region.bytes.value *
-                         (layout_.units[unit].end - layout_.units[unit].begin) / (region.end - region.begin);
+                again += region.bytes.value * (layout_.units[unit].end - layout_.units[unit].begin) /
+                         (region.end - region.begin);
             } else if (inside && is_own(unit, region)) {
                 again += region.bytes.value;
             }
@@ -219,8 +223,8 @@ private:
 
     /// Not inside one of the units that this unit encloses.
     bool is_own(std::size_t unit, const Activations::Region& region) const {
-        for (std::size_t i = unit + 1; i < layout_.units.size() && layout_.units[i].begin < layout_.units[unit].end;
-             ++i) {
+        for (std::size_t i = unit + 1;
+             i < layout_.units.size() && layout_.units[i].begin < layout_.units[unit].end; ++i) {
             if (layout_.units[i].begin <= region.begin && layout_.units[i].end >= region.end) {
                 return false;
             }
@@ -254,8 +258,8 @@ private:
         const auto layers = static_cast<std::int64_t>(facts_.shape.layers.size());
         const std::int64_t host = layers * (layer_host_ns.*end) + working_units * (unit_host_ns.*end);
         Timeline timeline(layout_, job_, times);
-        // Without gradient synchronisation, strategies that keep parameters gather them in the first micro-batch
-        // only; gradients are reduced in the last one.
+        // Without gradient synchronisation, strategies that keep parameters gather them in the first
+        // micro-batch only; gradients are reduced in the last one.
         const std::int64_t count = job_.accumulate;
         std::int64_t total = 0;
         const auto add = [&](std::int64_t times_run, bool first, bool last) {
@@ -271,7 +275,8 @@ private:
         const std::int64_t busy = std::max(compute, host) * job_.accumulate;
         const auto step = static_cast<double>(layout_.owned_bytes) * optimizer_traffic(job_.optimizer);
         const std::int64_t optimizer = memory_time(cluster_.gpu, step).*end;
-        return {.step_ns = exactly(total + optimizer), .exposed_ns = exactly(std::max<std::int64_t>(0, total - busy))};
+        return {.step_ns = exactly(total + optimizer),
+                .exposed_ns = exactly(std::max<std::int64_t>(0, total - busy))};
     }
 
     /// DDP's buckets are reduced behind backward: what does not fit there, and the last one, is waited for.

@@ -68,8 +68,8 @@ struct OptimizerBytes {
     std::string transients_note;
 };
 /// `replicated_*`: parameters that every rank owns in full beside its shards.
-OptimizerBytes estimate_optimizer(const StepLayout& layout, const TrainingJob& job, std::int64_t replicated_numel,
-                                  std::int64_t replicated_bytes);
+OptimizerBytes estimate_optimizer(const StepLayout& layout, const TrainingJob& job,
+                                  std::int64_t replicated_numel, std::int64_t replicated_bytes);
 
 struct ProcessBytes {
     Estimate workspace;  ///< cuBLAS, inside the allocator
@@ -79,8 +79,8 @@ struct ProcessBytes {
 };
 ProcessBytes estimate_process(const Cluster& cluster, const TrainingJob& job);
 
-/// What the caching allocator reserves beyond what is allocated at the peak. `constant_bytes` of the allocated
-/// never move. `run_ahead_bytes`: blocks that FSDP1 cannot reuse yet.
+/// What the caching allocator reserves beyond what is allocated at the peak. `constant_bytes` of the
+/// allocated never move. `run_ahead_bytes`: blocks that FSDP1 cannot reuse yet.
 Estimate estimate_slack(const Estimate& allocated, std::int64_t constant_bytes, std::int64_t run_ahead_bytes);
 
 struct StepTime {

@@ -69,7 +69,8 @@ Estimate recomputed_in(const Activations& activations, std::int32_t begin, std::
 
 class PlanMemory {
 public:
-    PlanMemory(const Evaluation& about, const StepLayout& layout, const TrainingJob& job, const Replicated& replicated)
+    PlanMemory(const Evaluation& about, const StepLayout& layout, const TrainingJob& job,
+               const Replicated& replicated)
         : about_(about),
           layout_(layout),
           job_(job),
@@ -87,7 +88,8 @@ public:
             if (all.value > lines[peak].allocated.value) {
                 peak = lines.size() - 1;
             }
-            most = {std::max(most.value, all.value), std::max(most.low, all.low), std::max(most.high, all.high)};
+            most = {std::max(most.value, all.value), std::max(most.low, all.low),
+                    std::max(most.high, all.high)};
         }
         const Moment& moment = layout_.moments[peak];
         out.peak_phase = moment.phase;
@@ -121,21 +123,28 @@ private:
         lines.gradients = moment.gradient_bytes;
         lines.buffers = moment.buffer_bytes + layout_.reduce_bucket_bytes;
         const RowBytes& kept = about_.activations.kept;
-        const UnitLayout* unit = moment.row < 0 ? nullptr : &layout_.units[static_cast<std::size_t>(moment.row)];
+        const UnitLayout* unit =
+            moment.row < 0 ? nullptr : &layout_.units[static_cast<std::size_t>(moment.row)];
         switch (moment.phase) {
-            case Phase::forward: lines.activations = kept.before(unit->end); break;
+            case Phase::forward:
+                lines.activations = kept.before(unit->end);
+                break;
             case Phase::loss:
                 lines.activations = kept.all();
                 lines.logits = about_.loss.logits;
                 lines.loss = about_.loss.loss;
                 break;
             case Phase::backward:
-                lines.activations = kept.before(unit->end) +
-                                    recomputed_in(about_.activations, unit->begin, unit->end);
+                lines.activations =
+                    kept.before(unit->end) + recomputed_in(about_.activations, unit->begin, unit->end);
                 break;
             case Phase::gradient:
-            case Phase::reduce: lines.activations = kept.before(unit->begin); break;
-            case Phase::step: lines.transients = job_.offload ? Estimate{} : optimizer_.transients; break;
+            case Phase::reduce:
+                lines.activations = kept.before(unit->begin);
+                break;
+            case Phase::step:
+                lines.transients = job_.offload ? Estimate{} : optimizer_.transients;
+                break;
         }
         const std::int64_t exact = lines.shards + lines.gradient_shards + lines.unsharded + lines.gradients +
                                    lines.buffers + replicated_.bytes + replicated_gradients() +
@@ -147,7 +156,8 @@ private:
 
     Estimate states() const { return job_.offload ? Estimate{} : optimizer_.states; }
 
-    void add_terms(PlanResult& out, const std::vector<Lines>& lines, std::size_t peak, const Estimate& slack) const {
+    void add_terms(PlanResult& out, const std::vector<Lines>& lines, std::size_t peak,
+                   const Estimate& slack) const {
         const Lines& now = lines[peak];
         const auto exact = [&](std::string name, std::int64_t Lines::*line, std::string note) {
             std::int64_t largest = 0;
@@ -170,7 +180,8 @@ private:
         exact("parameter_shards", &Lines::shards,
               job_.offload ? host + show_bytes(layout_.shard_bytes) : "as stored, padding included");
         exact("gradient_shards", &Lines::gradient_shards,
-              job_.offload ? host + show_bytes(layout_.gradient_shard_bytes) : "complete at the optimizer step");
+              job_.offload ? host + show_bytes(layout_.gradient_shard_bytes)
+                           : "complete at the optimizer step");
         constant("optimizer_state", states(), job_.optimizer.kind != Optimizer::Kind::adam8bit,
                  job_.offload ? host + show_bytes(optimizer_.states.value) : optimizer_.states_note);
         exact("unsharded_parameters", &Lines::unsharded, "gathered: own, around, prefetched");
@@ -191,7 +202,8 @@ private:
         constant("workspaces", process_.workspace, false, "cuBLAS, one or two streams");
         constant("allocator_slack", slack, false,
                  "a fifth of what moves; published runs reserve 1.05 to 1.37 times what is active");
-        constant("cuda_context", process_.context, false, "outside the allocator; context and loaded kernels");
+        constant("cuda_context", process_.context, false,
+                 "outside the allocator; context and loaded kernels");
         constant("nccl_buffers", process_.nccl, false, process_.nccl_note);
     }
 
@@ -252,7 +264,8 @@ PlanResult evaluate(const Evaluation& about, const WrapPlan& plan, const Trainin
     const Replicated replicated = replicated_of(about.tree, plan, runtime(job.runtime).has_units);
     PlanMemory memory(about, out.layout, job, replicated);
     memory.fill(out);
-    const StepTime time = estimate_step(about.tree, about.facts, about.activations, out.layout, job, about.cluster);
+    const StepTime time =
+        estimate_step(about.tree, about.facts, about.activations, out.layout, job, about.cluster);
     out.step_ns = time.step_ns;
     out.exposed_ns = time.exposed_ns;
     const std::int64_t budget = about.cluster.budget.count;

@@ -29,6 +29,7 @@ std::vector<StrategyTraffic> compare_strategies(const SweepQuestion& question, c
                                                 const TrainingJob& job);
 
 /// What to change next about a plan, most useful first.
-std::vector<Change> changes_for(const SweepQuestion& question, const ModelFacts& facts, const PlanResult& plan);
+std::vector<Change> changes_for(const SweepQuestion& question, const ModelFacts& facts,
+                                const PlanResult& plan);
 
 }  // namespace fsdplan

@@ -14,7 +14,8 @@ std::int64_t bytes_of_buffers(const ModelGraph& model) {
         for (const TensorSlot& slot : node.buffers) {
             if (seen[at(slot.tensor)] == 0) {
                 seen[at(slot.tensor)] = 1;
-                bytes += bytes_of(model.tensors[at(slot.tensor)].numel, model.tensors[at(slot.tensor)].dtype).count;
+                bytes += bytes_of(model.tensors[at(slot.tensor)].numel, model.tensors[at(slot.tensor)].dtype)
+                             .count;
             }
         }
     }

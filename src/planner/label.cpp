@@ -26,7 +26,8 @@ bool encloses_units(const ModuleTree& tree, const std::vector<char>& is_unit, Mo
     return false;
 }
 
-/// The class that most of what a unit keeps for itself belongs to: of the largest modules without units inside.
+/// The class that most of what a unit keeps for itself belongs to: of the largest modules without units
+/// inside.
 std::string left_over(const ModuleTree& tree, const std::vector<char>& is_unit, ModuleIndex unit) {
     std::map<std::string, std::int64_t> numel;
     const auto end = static_cast<std::size_t>(tree.subtree_end[at(unit)]);
@@ -34,14 +35,16 @@ std::string left_over(const ModuleTree& tree, const std::vector<char>& is_unit, 
         const auto module = static_cast<ModuleIndex>(row);
         if (is_unit[row] != 0) {
             row = static_cast<std::size_t>(tree.subtree_end[row]);
-        } else if (encloses_units(tree, is_unit, module) || short_name(tree.class_info(module).name) == "ModuleList") {
+        } else if (encloses_units(tree, is_unit, module) ||
+                   short_name(tree.class_info(module).name) == "ModuleList") {
             ++row;
         } else {
             numel[class_word(tree, module)] += tree.numel[row];
             row = static_cast<std::size_t>(tree.subtree_end[row]);
         }
     }
-    const auto most = std::ranges::max_element(numel, {}, &std::pair<const std::string, std::int64_t>::second);
+    const auto most =
+        std::ranges::max_element(numel, {}, &std::pair<const std::string, std::int64_t>::second);
     return most == numel.end() || most->second == 0 ? std::string() : most->first;
 }
 

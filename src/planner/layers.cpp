@@ -9,7 +9,6 @@
 namespace fsdplan {
 namespace {
 
-constexpr std::string_view torch_linear = "torch.nn.modules.linear.Linear";
 constexpr std::string_view torch_embedding = "torch.nn.modules.sparse.Embedding";
 constexpr std::string_view torch_convolution = "torch.nn.modules.conv._ConvNd";
 constexpr std::string_view torch_norms = "torch.nn.modules.normalization.";
@@ -49,7 +48,8 @@ void describe_experts(const ModuleTree& tree, std::span<const TensorIndex> tenso
     }
     const std::vector<std::int64_t>& first = *stacks.front();
     layer.experts = first[0];
-    const bool shared = std::ranges::all_of(stacks, [&](const auto* s) { return (*s)[1] == first[1] || (*s)[2] == first[1]; });
+    const bool shared = std::ranges::all_of(
+        stacks, [&](const auto* s) { return (*s)[1] == first[1] || (*s)[2] == first[1]; });
     layer.in = shared ? first[1] : first[2];
     for (const auto* s : stacks) {
         layer.out += (*s)[1] == layer.in ? (*s)[2] : (*s)[1];
@@ -76,7 +76,8 @@ std::optional<Layer> layer_at(const ModuleTree& tree, ModuleIndex m) {
         only_vectors = only_vectors && tensor.shape.size() <= 1;
     }
     const std::optional<TensorIndex> weight = weight_of(tree, m);
-    const std::vector<std::int64_t> shape = weight ? tree.tensors[at(*weight)].shape : std::vector<std::int64_t>{};
+    const std::vector<std::int64_t> shape =
+        weight ? tree.tensors[at(*weight)].shape : std::vector<std::int64_t>{};
     if (is_a(type, torch_convolution) && shape.size() >= 3) {
         layer.kind = LayerKind::convolution;
         layer.in = shape[1];
@@ -132,7 +133,8 @@ std::vector<std::int64_t> experts_by_row(const ModuleTree& tree) {
     return experts;
 }
 
-/// The module that a linear layer belongs to: peft wraps a layer into one of its own, which counts as the layer.
+/// The module that a linear layer belongs to: peft wraps a layer into one of its own, which counts as the
+/// layer.
 std::int32_t holder(const ModuleTree& tree, std::int32_t row) {
     const std::int32_t parent = tree.parent[static_cast<std::size_t>(row)];
     if (parent < 0) {
@@ -153,9 +155,8 @@ void describe(LinearGroup& group, const ModelShape& shape, const ModuleTree& tre
     const std::string_view word =
         short_name(tree.classes[at(tree.class_of[static_cast<std::size_t>(group.row)])].name);
     group.attention = contains(word, "Attention") || contains(word, "Attn");
-    const bool same_input = std::ranges::all_of(group.members, [&](std::size_t m) {
-        return shape.layers[m].in == first.in;
-    });
+    const bool same_input =
+        std::ranges::all_of(group.members, [&](std::size_t m) { return shape.layers[m].in == first.in; });
     // q, k and v alone all read the block's input; a fourth layer, or a second one, projects back.
     group.projects_back = count >= 2 && (!same_input || count != 3 || !group.attention);
     group.inner = group.projects_back ? last.in : (group.attention ? first.out : 0);

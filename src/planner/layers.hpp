@@ -31,8 +31,8 @@ struct Layer {
 
 /// Linear layers side by side in one module, and what they add up to.
 struct LinearGroup {
-    std::int32_t row = 0;               ///< of the module that holds them
-    std::vector<std::size_t> members;   ///< indices into ModelShape::layers, in registration order
+    std::int32_t row = 0;              ///< of the module that holds them
+    std::vector<std::size_t> members;  ///< indices into ModelShape::layers, in registration order
     bool attention = false;
     bool projects_back = false;  ///< the last one returns to the residual stream: nobody saves its output
     bool gated = false;          ///< an activation is multiplied with a second branch

@@ -23,7 +23,8 @@ std::vector<StrategyTraffic> compare_strategies(const SweepQuestion& question, c
     };
     const RuntimeInfo& info = runtime(job.runtime);
     if (info.has_units) {
-        for (const Strategy strategy : {Strategy::full_shard, Strategy::shard_grad_op, Strategy::hybrid_shard}) {
+        for (const Strategy strategy :
+             {Strategy::full_shard, Strategy::shard_grad_op, Strategy::hybrid_shard}) {
             if (is_hybrid(strategy) && question.cluster.nodes() < 2) {
                 continue;
             }

@@ -64,8 +64,8 @@ std::vector<Boundaries> boundaries_for(const SweepQuestion& question, const Trai
     }
     const WrapOptions options = options_for(question, job);
     const auto add = [&](std::int64_t low, std::optional<std::int64_t> high, WrapPlan plan) {
-        out.push_back({low, high,
-                       info.wraps_by_policy ? std::move(plan) : as_calls(question.tree, plan, options)});
+        out.push_back(
+            {low, high, info.wraps_by_policy ? std::move(plan) : as_calls(question.tree, plan, options)});
     };
     const PolicySpec::Member* size = single_size(question.policy);
     if (!question.sweep_thresholds && size == nullptr) {
@@ -74,7 +74,8 @@ std::vector<Boundaries> boundaries_for(const SweepQuestion& question, const Trai
     }
     std::vector<ThresholdInterval> intervals = thresholds(question.tree, question.policy, options);
     std::ranges::reverse(intervals);
-    const double wanted = size != nullptr ? size->min_num_params.value_or(static_cast<double>(default_min_num_params)) : 0.0;
+    const double wanted =
+        size != nullptr ? size->min_num_params.value_or(static_cast<double>(default_min_num_params)) : 0.0;
     for (ThresholdInterval& interval : intervals) {
         const bool holds = wanted >= static_cast<double>(interval.low) &&
                            (!interval.high || wanted <= static_cast<double>(*interval.high));
@@ -94,10 +95,10 @@ double tokens_per_ns(const SweepQuestion& question, const PlanResult& plan) {
            static_cast<double>(std::max<std::int64_t>(1, plan.step_ns.value));
 }
 
-/// Of plans that are as fast, as far as the estimate can tell, and need as little, the one with the fewest units,
-/// since each costs host time. `by_rate`: speed counts before need.
-std::size_t best_of(const SweepQuestion& question, const std::vector<PlanResult>& plans, std::vector<std::size_t> among,
-                    bool by_rate) {
+/// Of plans that are as fast, as far as the estimate can tell, and need as little, the one with the fewest
+/// units, since each costs host time. `by_rate`: speed counts before need.
+std::size_t best_of(const SweepQuestion& question, const std::vector<PlanResult>& plans,
+                    std::vector<std::size_t> among, bool by_rate) {
     const auto rate = [&](std::size_t i) { return tokens_per_ns(question, plans[i]); };
     const auto needs = [&](std::size_t i) { return plans[i].process_bytes.value; };
     const auto keep_fast = [&] {
@@ -106,7 +107,8 @@ std::size_t best_of(const SweepQuestion& question, const std::vector<PlanResult>
     };
     const auto keep_small = [&] {
         const std::int64_t least = needs(*std::ranges::min_element(among, {}, needs));
-        std::erase_if(among, [&](std::size_t i) { return needs(i) > least + question.cluster.budget.count / 50; });
+        std::erase_if(among,
+                      [&](std::size_t i) { return needs(i) > least + question.cluster.budget.count / 50; });
     };
     if (by_rate) {
         keep_fast();
@@ -115,13 +117,13 @@ std::size_t best_of(const SweepQuestion& question, const std::vector<PlanResult>
         keep_small();
         keep_fast();
     }
-    return *std::ranges::min_element(among, {}, [&](std::size_t i) {
-        return std::pair(plans[i].units, plans[i].step_ns.value);
-    });
+    return *std::ranges::min_element(
+        among, {}, [&](std::size_t i) { return std::pair(plans[i].units, plans[i].step_ns.value); });
 }
 
 /// The fastest plan that fits with certainty.
-std::optional<std::size_t> best_that_fits(const SweepQuestion& question, const std::vector<PlanResult>& plans) {
+std::optional<std::size_t> best_that_fits(const SweepQuestion& question,
+                                          const std::vector<PlanResult>& plans) {
     std::vector<std::size_t> fitting;
     for (std::size_t i = 0; i < plans.size(); ++i) {
         if (plans[i].fits == true && plans[i].runs()) {
@@ -133,7 +135,9 @@ std::optional<std::size_t> best_that_fits(const SweepQuestion& question, const s
 
 /// Without a recommended plan: the smallest of those that may fit, else the smallest at all.
 std::size_t closest(const SweepQuestion& question, const std::vector<PlanResult>& plans) {
-    const auto worth = [](const PlanResult& plan) { return std::pair(plan.runs() ? 1 : 0, plan.fits ? 0 : 1); };
+    const auto worth = [](const PlanResult& plan) {
+        return std::pair(plan.runs() ? 1 : 0, plan.fits ? 0 : 1);
+    };
     std::vector<std::size_t> among;
     for (std::size_t i = 0; i < plans.size(); ++i) {
         if (!among.empty() && worth(plans[i]) > worth(plans[among.front()])) {
@@ -177,11 +181,12 @@ std::string verdict_text(const PlanResult& plan, const std::string& decided_by, 
     }
     const std::string of_budget = " of " + show_bytes(budget);
     if (!plan.fits) {
-        return "depends on " + shown_term(decided_by) + ": between " + show_bytes(plan.process_bytes.low) + " and " +
-               show_bytes(plan.process_bytes.high) + of_budget;
+        return "depends on " + shown_term(decided_by) + ": between " + show_bytes(plan.process_bytes.low) +
+               " and " + show_bytes(plan.process_bytes.high) + of_budget;
     }
     if (*plan.fits) {
-        return "fits: " + show_bytes(plan.left_bytes) + of_budget + " left; the largest part is " + shown_term(decided_by);
+        return "fits: " + show_bytes(plan.left_bytes) + of_budget + " left; the largest part is " +
+               shown_term(decided_by);
     }
     return "does not fit: needs at least " + show_bytes(plan.process_bytes.low) + of_budget +
            "; the largest part is " + shown_term(decided_by);
@@ -197,24 +202,28 @@ void add_collective_assumptions(const SweepQuestion& question, const PlanResult&
         if (std::ranges::find(said, key) != said.end()) {
             continue;
         }
-        out.assumptions.push_back({"time of " + key, std::string(name(time.origin)),
-                                   time.curve.empty() ? "NCCL's formulas and link speeds" : std::string(time.curve),
-                                   show_bytes(call.full_size().count) + " take " + show_duration(time.ns.value)});
+        out.assumptions.push_back(
+            {"time of " + key, std::string(name(time.origin)),
+             time.curve.empty() ? "NCCL's formulas and link speeds" : std::string(time.curve),
+             show_bytes(call.full_size().count) + " take " + show_duration(time.ns.value)});
         said.push_back(std::move(key));
     }
 }
 
-void add_assumptions(const SweepQuestion& question, const ModelFacts& facts, const PlanResult& plan, SweepResult& out) {
+void add_assumptions(const SweepQuestion& question, const ModelFacts& facts, const PlanResult& plan,
+                     SweepResult& out) {
     const auto add = [&](std::string name, std::string value, std::string from, std::string note) {
         out.assumptions.push_back({std::move(name), std::move(value), std::move(from), std::move(note)});
     };
-    add("attention", "flash", "default", "scores are not stored; eager attention keeps sequence x sequence of them");
+    add("attention", "flash", "default",
+        "scores are not stored; eager attention keeps sequence x sequence of them");
     add("dropout", "none", "default", "masks of dropout layers are not counted");
     if (facts.shape.has_experts) {
         add("experts a token", std::to_string(facts.experts_per_token),
             facts.experts_per_token_known ? "model" : "default", "balanced routing");
     }
-    add("matrix products", std::to_string(static_cast<int>(question.cluster.gpu.gemm_efficiency * 80.0)) + " % of peak",
+    add("matrix products",
+        std::to_string(static_cast<int>(question.cluster.gpu.gemm_efficiency * 80.0)) + " % of peak",
         question.cluster.gpu.name, "four fifths of the best product found on this GPU");
     add_collective_assumptions(question, plan, out);
 }

@@ -36,7 +36,8 @@ Dtypes dtypes_of(const ModuleTree& tree, const TrainingJob& job) {
     }
     dtypes.compute = job.param_dtype.value_or(dtypes.stored);
     // DDP computes under autocast: gradients keep the stored dtype.
-    dtypes.reduce = runtime(job.runtime).has_units ? job.reduce_dtype.value_or(dtypes.compute) : dtypes.stored;
+    dtypes.reduce =
+        runtime(job.runtime).has_units ? job.reduce_dtype.value_or(dtypes.compute) : dtypes.stored;
     return dtypes;
 }
 

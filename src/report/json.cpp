@@ -118,8 +118,9 @@ void write_collectives(JsonWriter& out, const std::vector<Collective>& collectiv
 void write_units(JsonWriter& out, const SweepQuestion& question, const PlanResult& plan, bool with_rows) {
     out.member("units", plan.units);
     out.member("units_with_parameters", plan.units_with_parameters);
-    out.member("largest_unit",
-               plan.largest_unit < 0 ? std::string() : plan.wrap.units[static_cast<std::size_t>(plan.largest_unit)].path);
+    out.member("largest_unit", plan.largest_unit < 0
+                                   ? std::string()
+                                   : plan.wrap.units[static_cast<std::size_t>(plan.largest_unit)].path);
     out.member("largest_unit_numel", plan.largest_unit_numel);
     out.member("root_numel", plan.root_numel);
     out.key("units_by_class").begin_object();
@@ -278,9 +279,8 @@ std::string json_report(const SweepQuestion& question, const SweepResult& result
     if (with_rows) {
         write_modules(out, question.tree);
     } else {
-        out.member("modules_note", every_row_in_a_unit
-                                       ? "more than 20,000 modules: left out"
-                                       : "some modules lie outside all units: left out");
+        out.member("modules_note", every_row_in_a_unit ? "more than 20,000 modules: left out"
+                                                       : "some modules lie outside all units: left out");
     }
     out.end_object();
     return out.take();

@@ -53,20 +53,22 @@ std::string question_lines(const SweepQuestion& question, const TrainingJob& job
     const ParameterTotals totals = totals_of(question.tree);
     const Dtypes dtypes = dtypes_of(question.tree, job);
     const Cluster& cluster = question.cluster;
-    std::string text = fmt::format("{} ({}), {} parameters", question.model.name,
-                                   short_name(question.tree.class_info(ModuleIndex{0}).name),
-                                   show_numel(totals.numel));
+    std::string text =
+        fmt::format("{} ({}), {} parameters", question.model.name,
+                    short_name(question.tree.class_info(ModuleIndex{0}).name), show_numel(totals.numel));
     if (totals.trainable_numel != totals.numel) {
         text += fmt::format(", {} trainable", show_numel(totals.trainable_numel));
     }
     text += fmt::format(", stored in {}, on {} x {}{}", name(dtypes.stored), cluster.gpus, cluster.gpu.title,
                         cluster.nodes() > 1 ? fmt::format(" in {} nodes", cluster.nodes()) : std::string());
-    std::string how = fmt::format("{} {}, {} x {} tokens a GPU", job.runtime, name(job.strategy), job.batch, job.sequence);
+    std::string how =
+        fmt::format("{} {}, {} x {} tokens a GPU", job.runtime, name(job.strategy), job.batch, job.sequence);
     if (job.mesh.replicate > 1 && job.mesh.shard > 1) {
         how += fmt::format(", mesh {}x{}", job.mesh.replicate, job.mesh.shard);
     }
     if (job.accumulate > 1) {
-        how += fmt::format(", {} micro-batches{}", job.accumulate, job.no_sync ? " without gradient sync" : "");
+        how +=
+            fmt::format(", {} micro-batches{}", job.accumulate, job.no_sync ? " without gradient sync" : "");
     }
     how += fmt::format(", {} compute, {} reduction, {}, loss {}", name(dtypes.compute), name(dtypes.reduce),
                        name(job.optimizer), name(job.loss));
@@ -80,7 +82,8 @@ std::string question_lines(const SweepQuestion& question, const TrainingJob& job
 std::string units_line(const PlanResult& plan) {
     std::string classes;
     for (std::size_t i = 0; i < std::min(plan.units_by_class.size(), most_classes); ++i) {
-        classes += fmt::format("{}{} {}", i == 0 ? "" : ", ", plan.units_by_class[i].second, plan.units_by_class[i].first);
+        classes += fmt::format("{}{} {}", i == 0 ? "" : ", ", plan.units_by_class[i].second,
+                               plan.units_by_class[i].first);
     }
     if (plan.units_by_class.size() > most_classes) {
         classes += fmt::format(" and {} classes more", plan.units_by_class.size() - most_classes);
@@ -88,12 +91,12 @@ std::string units_line(const PlanResult& plan) {
     const std::int64_t empty = plan.units - plan.units_with_parameters;
     std::string text = fmt::format("{}: {}", plan.units, classes);
     text += empty > 0 ? fmt::format(", {} without parameters", empty) : std::string();
-    const std::string largest = plan.largest_unit < 0
-                                    ? std::string("none")
-                                    : shown_path(plan.wrap.units[static_cast<std::size_t>(plan.largest_unit)].path);
+    const std::string largest =
+        plan.largest_unit < 0 ? std::string("none")
+                              : shown_path(plan.wrap.units[static_cast<std::size_t>(plan.largest_unit)].path);
     return row("Units", text) +
-           row("", fmt::format("largest {} with {} elements, root {}", largest, show_numel(plan.largest_unit_numel),
-                               show_numel(plan.root_numel)));
+           row("", fmt::format("largest {} with {} elements, root {}", largest,
+                               show_numel(plan.largest_unit_numel), show_numel(plan.root_numel)));
 }
 
 std::string problems(const PlanResult& plan) {
@@ -104,7 +107,8 @@ std::string problems(const PlanResult& plan) {
     std::size_t shown = 0;
     for (const Diagnostic& d : plan.wrap.diagnostics) {
         if (shown == most_diagnostics) {
-            out += row("", fmt::format("and {} more (--json lists them)", plan.wrap.diagnostics.size() - shown));
+            out +=
+                row("", fmt::format("and {} more (--json lists them)", plan.wrap.diagnostics.size() - shown));
             break;
         }
         out += row(shown == 0 ? "Problems" : "",
@@ -150,7 +154,8 @@ std::string traffic(const PlanResult& plan) {
     std::string text = fmt::format("{} sent by each GPU in a step:", show_bytes(plan.layout.sent_bytes));
     std::vector<std::pair<CollectiveKind, std::int64_t>> counts;
     for (const Collective& call : plan.layout.collectives) {
-        const auto found = std::ranges::find(counts, call.kind, &std::pair<CollectiveKind, std::int64_t>::first);
+        const auto found =
+            std::ranges::find(counts, call.kind, &std::pair<CollectiveKind, std::int64_t>::first);
         if (found == counts.end()) {
             counts.push_back({call.kind, call.count});
         } else {
@@ -163,12 +168,13 @@ std::string traffic(const PlanResult& plan) {
     text += counts.empty() ? " no collectives" : "";
     std::string others;
     for (const StrategyTraffic& strategy : plan.strategies) {
-        others += fmt::format("{}{} {}", others.empty() ? "" : ", ", strategy.strategy, show_bytes(strategy.sent_bytes));
+        others += fmt::format("{}{} {}", others.empty() ? "" : ", ", strategy.strategy,
+                              show_bytes(strategy.sent_bytes));
     }
     return row("Traffic", text) + row("", "the same units: " + others) +
-           row("Step", fmt::format("{} ({} to {}), {} of it waiting for collectives", show_duration(plan.step_ns.value),
-                                   show_duration(plan.step_ns.low), show_duration(plan.step_ns.high),
-                                   show_duration(plan.exposed_ns.value)));
+           row("Step", fmt::format("{} ({} to {}), {} of it waiting for collectives",
+                                   show_duration(plan.step_ns.value), show_duration(plan.step_ns.low),
+                                   show_duration(plan.step_ns.high), show_duration(plan.exposed_ns.value)));
 }
 
 std::string next_lines(const Verdict& verdict) {
@@ -192,19 +198,46 @@ std::string fits_text(const PlanResult& plan) {
     return plan.fits ? (*plan.fits ? "yes" : "no") : "maybe";
 }
 
-std::string table(const SweepResult& result) {
-    std::string out = fmt::format("\n{:<9}{:<29}{:>5}{:>9}{:>10}{:>9}  {}\n", "fits", "min_num_params", "units", "largest",
-                                  "peak", "step", "plan");
+/// What tells a plan from the others: its thresholds when they are swept, else the listed options' values.
+std::string key_of(const SweepQuestion& question, const PlanResult& plan) {
+    if (question.sweep_thresholds) {
+        return thresholds_text(plan);
+    }
+    std::string values;
+    for (const auto& [option, value] : plan.settings) {
+        values += (values.empty() ? "" : ", ") + value;
+    }
+    return values;
+}
+
+std::string table(const SweepQuestion& question, const SweepResult& result) {
+    std::string head = "min_num_params";
+    if (!question.sweep_thresholds) {
+        head.clear();
+        for (const auto& [option, value] : result.plans.front().settings) {
+            head += (head.empty() ? "" : ", ") + option;
+        }
+    }
+    std::size_t columns = head.size();
+    for (const PlanResult& plan : result.plans) {
+        columns = std::max(columns, key_of(question, plan).size());
+    }
+    columns = std::min<std::size_t>(columns, 44);
+    const std::size_t numbers = 9 + columns + 8 + 9 + 10 + 9 + 2;
+    std::string out = fmt::format("\n{:<9}{:<{}}{:>8}{:>9}{:>10}{:>9}  {}\n", "fits", fitted(head, columns),
+                                  columns, "units", "largest", "peak", "step", "plan");
     for (std::size_t i = 0; i < result.plans.size(); ++i) {
         const PlanResult& plan = result.plans[i];
         std::string label = plan.label;
-        for (std::size_t s = plan.settings.size(); s-- > 0;) {
-            label.insert(0, plan.settings[s].first + "=" + plan.settings[s].second + " ");
+        for (std::size_t s = question.sweep_thresholds ? plan.settings.size() : 0; s-- > 0;) {
+            label.insert(0, plan.settings[s].second + ", ");
         }
         const bool recommended = result.recommended == i;
-        out += fmt::format("{:<9}{:<29}{:>5}{:>9}{:>10}{:>9}  {}\n", (recommended ? "* " : "  ") + fits_text(plan),
-                           thresholds_text(plan), plan.units, show_numel(plan.largest_unit_numel),
-                           show_bytes(plan.process_bytes.value), show_duration(plan.step_ns.value), fitted(label, 27));
+        out += fmt::format("{:<9}{:<{}}{:>8}{:>9}{:>10}{:>9}  {}\n",
+                           (recommended ? "* " : "  ") + fits_text(plan),
+                           fitted(key_of(question, plan), columns), columns, plan.units,
+                           show_numel(plan.largest_unit_numel), show_bytes(plan.process_bytes.value),
+                           show_duration(plan.step_ns.value), fitted(label, width - numbers));
     }
     return out;
 }
@@ -228,8 +261,9 @@ std::string text_report(const SweepQuestion& question, const SweepResult& result
     std::string out = wrapped(result.verdict.text, 0) + "\n\n";
     out += question_lines(question, question.jobs[plan.job]) + "\n";
     out += about_plan(question, result);
-    out += units_line(plan) + problems(plan) + memory_table(plan) + traffic(plan) + next_lines(result.verdict);
-    return result.plans.size() > 1 ? out + table(result) : out;
+    out +=
+        units_line(plan) + problems(plan) + memory_table(plan) + traffic(plan) + next_lines(result.verdict);
+    return result.plans.size() > 1 ? out + table(question, result) : out;
 }
 
 }  // namespace fsdplan

@@ -4,21 +4,30 @@ namespace fsdplan {
 
 std::string_view name(CollectiveKind kind) {
     switch (kind) {
-        case CollectiveKind::all_gather: return "all_gather";
-        case CollectiveKind::reduce_scatter: return "reduce_scatter";
-        case CollectiveKind::all_reduce: return "all_reduce";
+        case CollectiveKind::all_gather:
+            return "all_gather";
+        case CollectiveKind::reduce_scatter:
+            return "reduce_scatter";
+        case CollectiveKind::all_reduce:
+            return "all_reduce";
     }
     return "";
 }
 
 std::string_view name(Phase phase) {
     switch (phase) {
-        case Phase::forward: return "forward";
-        case Phase::loss: return "loss";
-        case Phase::backward: return "backward";
-        case Phase::gradient: return "backward";
-        case Phase::reduce: return "gradient reduction";
-        case Phase::step: return "optimizer step";
+        case Phase::forward:
+            return "forward";
+        case Phase::loss:
+            return "loss";
+        case Phase::backward:
+            return "backward";
+        case Phase::gradient:
+            return "backward";
+        case Phase::reduce:
+            return "gradient reduction";
+        case Phase::step:
+            return "optimizer step";
     }
     return "";
 }
@@ -31,8 +40,10 @@ Bytes Collective::sent() const {
     const std::int64_t full = full_size().count;
     switch (kind) {
         case CollectiveKind::all_gather:
-        case CollectiveKind::reduce_scatter: return {ceil_div(full, ranks) * (ranks - 1)};
-        case CollectiveKind::all_reduce: return {ceil_div(full, ranks) * (ranks - 1) * 2};
+        case CollectiveKind::reduce_scatter:
+            return {ceil_div(full, ranks) * (ranks - 1)};
+        case CollectiveKind::all_reduce:
+            return {ceil_div(full, ranks) * (ranks - 1) * 2};
     }
     return {};
 }

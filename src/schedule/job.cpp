@@ -101,13 +101,15 @@ std::pair<std::string_view, std::optional<std::string_view>> split(std::string_v
 int parse_count(std::optional<std::string_view> text, std::string_view option, std::string_view example) {
     const std::optional<int> value = text ? positive(*text) : std::nullopt;
     if (!value) {
-        throw Error(ErrorKind::input, std::string(option),
-                    "expected a whole number above 0 after the colon, as in \"" + std::string(example) + "\"");
+        throw Error(
+            ErrorKind::input, std::string(option),
+            "expected a whole number above 0 after the colon, as in \"" + std::string(example) + "\"");
     }
     return *value;
 }
 
-void refuse_argument(std::optional<std::string_view> argument, std::string_view word, std::string_view option) {
+void refuse_argument(std::optional<std::string_view> argument, std::string_view word,
+                     std::string_view option) {
     if (argument) {
         throw Error(ErrorKind::input, std::string(option),
                     "\"" + std::string(word) + "\" takes nothing after a colon, found \"" +
@@ -235,9 +237,9 @@ const RuntimeInfo& runtime(std::string_view name) {
     for (const std::string& word : known) {
         list += (list.empty() ? "" : ", ") + word;
     }
-    throw Error(ErrorKind::input, "--runtime",
-                "unknown runtime \"" + std::string(name) + "\"; expected one of " + list +
-                    did_you_mean(name, known));
+    throw Error(
+        ErrorKind::input, "--runtime",
+        "unknown runtime \"" + std::string(name) + "\"; expected one of " + list + did_you_mean(name, known));
 }
 
 WrapOptions wrap_options(const TrainingJob& job) {

@@ -128,7 +128,8 @@ void add_up(StepLayout& layout) {
     for (const UnitLayout& unit : layout.units) {
         layout.shard_bytes += unit.shard_bytes;
         layout.gradient_shard_bytes += unit.gradient_shard_bytes;
-        for (const std::optional<Collective>* call : {&unit.gather, &unit.regather, &unit.reduce, &unit.all_reduce}) {
+        for (const std::optional<Collective>* call :
+             {&unit.gather, &unit.regather, &unit.reduce, &unit.all_reduce}) {
             count(layout.collectives, *call);
         }
     }

@@ -18,11 +18,12 @@ std::vector<std::int32_t> post_forward_order(const std::vector<UnitLayout>& unit
 /// For each row the one whose forward ends just before its own, which is what backward prefetches; -1: none.
 std::vector<std::int32_t> backward_targets(const std::vector<UnitLayout>& units);
 
-/// Row of the tree at which each tensor is registered last: its gradient is complete when backward gets there.
+/// Row of the tree at which each tensor is registered last: its gradient is complete when backward gets
+/// there.
 std::vector<std::int32_t> last_rows(const ModuleTree& tree);
 
-/// Row at which the first trainable parameter is registered; the number of rows when there is none. Autograd does
-/// not go back beyond it.
+/// Row at which the first trainable parameter is registered; the number of rows when there is none. Autograd
+/// does not go back beyond it.
 std::int32_t first_trainable_row(const ModuleTree& tree);
 
 /// When the gradients of one unit appear during backward.
@@ -69,7 +70,8 @@ std::int64_t sum_around(const std::vector<UnitLayout>& units, std::int32_t row, 
     return sum;
 }
 
-/// Fills in the sums over units and counts the step's collectives: those of the units and those listed already.
+/// Fills in the sums over units and counts the step's collectives: those of the units and those listed
+/// already.
 void add_up(StepLayout& layout);
 
 /// Bytes of one element; sub-byte types count one.

@@ -17,15 +17,17 @@ std::string refusal(const char* text) {
 TEST(ParseBytes, KnowsBinaryAndDecimalUnits) {
     EXPECT_EQ(parse_bytes("76GiB", "--memory"), 76_GiB);
     EXPECT_EQ(parse_bytes("80 gb", "--memory"), 80'000'000'000_B);
-    EXPECT_EQ(parse_bytes("79.5GiB", "--memory"), Bytes{79 * (std::int64_t{1} << 30) + (std::int64_t{1} << 29)});
+    EXPECT_EQ(parse_bytes("79.5GiB", "--memory"),
+              Bytes{79 * (std::int64_t{1} << 30) + (std::int64_t{1} << 29)});
     EXPECT_EQ(parse_bytes("1TiB", "--memory"), 1024_GiB);
     EXPECT_EQ(parse_bytes("512MiB", "--memory"), 512_MiB);
     EXPECT_EQ(parse_bytes("100B", "--memory"), 100_B);
 }
 
 TEST(ParseBytes, SaysWhatIsWrong) {
-    EXPECT_EQ(refusal("76"), "--memory: \"76\" has no unit; expected a number with a unit, such as 76GiB or 80GB "
-                             "(KiB, MiB, GiB, TiB, KB, MB, GB, TB, B)");
+    EXPECT_EQ(refusal("76"),
+              "--memory: \"76\" has no unit; expected a number with a unit, such as 76GiB or 80GB "
+              "(KiB, MiB, GiB, TiB, KB, MB, GB, TB, B)");
     EXPECT_NE(refusal("76GB/s").find("unknown unit \"GB/s\""), std::string::npos);
     EXPECT_NE(refusal("much").find("found \"much\""), std::string::npos);
     EXPECT_NE(refusal("-1GiB").find("found \"-1GiB\""), std::string::npos);

@@ -60,7 +60,8 @@ TEST(FindCluster, MemoryIsTheBudget) {
 }
 
 TEST(FindCluster, ReadsAFile) {
-    const std::string file = written("mine.json", R"({"format": "fsdplan.cluster", "version": 1, "name": "mine",
+    const std::string file =
+        written("mine.json", R"({"format": "fsdplan.cluster", "version": 1, "name": "mine",
         "gpu": "l40s", "gpus": 4, "gpus_per_node": 4, "network_GBps": 25, "curves": [
           {"id": "a", "collective": "all_gather", "ranks": 4, "nodes": 1, "lines": [[20, 10], [60, 20]]}]})");
     const Cluster cluster = find_cluster({.cluster = file});
@@ -79,9 +80,10 @@ TEST(FindCluster, RefusesBrokenFiles) {
                 testing::HasSubstr("#/gpus_per_node"));
     EXPECT_THAT(refusal({.cluster = written("b.json", head + R"("gpus_per_node": 8, "network_GBps": -1})")}),
                 testing::HasSubstr("#/network_GBps: expected a number above 0"));
-    EXPECT_THAT(refusal({.cluster = written("c.json", head + R"("gpus_per_node": 8, "network_GBps": 1, "curves": [
+    EXPECT_THAT(
+        refusal({.cluster = written("c.json", head + R"("gpus_per_node": 8, "network_GBps": 1, "curves": [
         {"id": "a", "collective": "all_gather", "ranks": 8, "nodes": 1, "points": [[2048, 1], [1024, 2]]}]})")}),
-                testing::HasSubstr("sizes that rise"));
+        testing::HasSubstr("sizes that rise"));
     EXPECT_THAT(refusal({.cluster = written("d.json", head + R"("gpus_per_node": 8, "network": 1})")}),
                 testing::HasSubstr("network"));
 }

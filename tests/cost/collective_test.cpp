@@ -14,8 +14,7 @@ Placement on(std::int64_t ranks, std::int64_t nodes) {
 TEST(CollectiveTime, IsTheMeasuredPointWhereThereIsOne) {
     const Cluster cluster = find_cluster({.cluster = "hgx-b200"});
     // b200-1node-ag: 16 GiB in 22,357 us.
-    const CollectiveTime time =
-        collective_time(cluster, CollectiveKind::all_gather, 16_GiB, on(8, 1));
+    const CollectiveTime time = collective_time(cluster, CollectiveKind::all_gather, 16_GiB, on(8, 1));
     EXPECT_EQ(time.origin, Origin::measured);
     EXPECT_EQ(time.curve, "b200-1node-ag");
     EXPECT_EQ(time.ns.value, 22'357'000);
@@ -51,7 +50,8 @@ TEST(CollectiveTime, RisesWithSizeForEveryGpuAndGroup) {
                  {CollectiveKind::all_gather, CollectiveKind::reduce_scatter, CollectiveKind::all_reduce}) {
                 std::int64_t before = 0;
                 for (std::int64_t size = 1 << 20; size <= std::int64_t{16} << 30; size *= 4) {
-                    const CollectiveTime time = collective_time(cluster, kind, Bytes{size}, on(8 * nodes, nodes));
+                    const CollectiveTime time =
+                        collective_time(cluster, kind, Bytes{size}, on(8 * nodes, nodes));
                     EXPECT_GT(time.ns.value, before) << gpu.name << ' ' << name(kind) << ' ' << nodes;
                     EXPECT_LE(time.ns.low, time.ns.value);
                     EXPECT_GE(time.ns.high, time.ns.value);
@@ -101,7 +101,8 @@ TEST(Place, ReplicasShareTheirNodesNetwork) {
 TEST(MatmulTime, IsPeakTimesWhatRealShapesReach) {
     const Gpu gpu = find_cluster({.gpu = "h100-sxm"}).gpu;
     // 1e15 operations at 989.4e12 x 0.803 x 0.8.
-    EXPECT_NEAR(static_cast<double>(matmul_time(gpu, 1e15, DType::bfloat16).value), 1e24 / (989.4e12 * 0.803 * 0.8), 1.0);
+    EXPECT_NEAR(static_cast<double>(matmul_time(gpu, 1e15, DType::bfloat16).value),
+                1e24 / (989.4e12 * 0.803 * 0.8), 1.0);
     EXPECT_GT(matmul_time(gpu, 1e15, DType::float32).value, matmul_time(gpu, 1e15, DType::bfloat16).value);
 }
 

@@ -22,7 +22,8 @@ struct Case {
           expect(document.root().at("expect")) {
         const std::filesystem::path tree_file = folder / name / "tree.json";
         const bool has_tree = std::filesystem::exists(tree_file);
-        model = import_model((has_tree ? tree_file : folder / name / "config.json").string(), {.dtype = dtype});
+        model =
+            import_model((has_tree ? tree_file : folder / name / "config.json").string(), {.dtype = dtype});
         tree = flatten(model);
     }
 
@@ -67,10 +68,11 @@ const MemoryTerm& term(const PlanResult& plan, std::string_view name) {
 
 std::int64_t unsharded_at(const PlanResult& plan, Phase phase, std::string_view unit) {
     for (const Moment& moment : plan.layout.moments) {
-        const bool here = moment.row >= 0 &&
-                          plan.wrap.units[static_cast<std::size_t>(
-                                              plan.layout.units[static_cast<std::size_t>(moment.row)].unit)]
-                                  .path == unit;
+        const bool here =
+            moment.row >= 0 && plan.wrap
+                                       .units[static_cast<std::size_t>(
+                                           plan.layout.units[static_cast<std::size_t>(moment.row)].unit)]
+                                       .path == unit;
         if (moment.phase == phase && here) {
             return moment.unsharded_bytes;
         }
@@ -81,8 +83,11 @@ std::int64_t unsharded_at(const PlanResult& plan, Phase phase, std::string_view 
 // 01: every threshold of the list falls into one plan of the sweep, with just these units.
 TEST(Case01, SweepOfLlama2) {
     const Case c("01-llama2-7b-size-sweep");
-    const SweepQuestion question{
-        .model = c.model, .tree = c.tree, .policy = by_size(0), .jobs = {job_on("fsdp1", 8)}, .cluster = gpus(8)};
+    const SweepQuestion question{.model = c.model,
+                                 .tree = c.tree,
+                                 .policy = by_size(0),
+                                 .jobs = {job_on("fsdp1", 8)},
+                                 .cluster = gpus(8)};
     const SweepResult result = sweep(question);
     std::vector<std::int64_t> one_a_layer;
     for (const json::Value expected : c.expect.at("sweep").elements()) {
@@ -99,7 +104,8 @@ TEST(Case01, SweepOfLlama2) {
         for (const json::Value count : expected.at("units_by_class").members()) {
             want[std::string(count.key())] = count.integer();
         }
-        const std::map<std::string, std::int64_t> got(plan->units_by_class.begin(), plan->units_by_class.end());
+        const std::map<std::string, std::int64_t> got(plan->units_by_class.begin(),
+                                                      plan->units_by_class.end());
         EXPECT_EQ(got, want) << threshold;
         if (plan->label == "one unit per LlamaDecoderLayer") {
             one_a_layer.push_back(threshold);
@@ -110,8 +116,11 @@ TEST(Case01, SweepOfLlama2) {
 
 TEST(Case01, TheIntervalsCoverEveryThresholdOnce) {
     const Case c("01-llama2-7b-size-sweep");
-    const SweepQuestion question{
-        .model = c.model, .tree = c.tree, .policy = by_size(0), .jobs = {job_on("fsdp1", 8)}, .cluster = gpus(8)};
+    const SweepQuestion question{.model = c.model,
+                                 .tree = c.tree,
+                                 .policy = by_size(0),
+                                 .jobs = {job_on("fsdp1", 8)},
+                                 .cluster = gpus(8)};
     const SweepResult result = sweep(question);
     std::int64_t next = 0;
     for (const PlanResult& plan : result.plans) {
@@ -177,7 +186,8 @@ TEST(Case10, RowsOnEightRanks) {
     for (const json::Value shapes : c.expect.at("local_shape_by_rank").elements()) {
         for (const json::Value local : shapes.members()) {
             const RowShard shard = row_shard(shape_of(local.key()), 8, rank);
-            EXPECT_EQ(shard.owned_rows, (*local.elements().begin()).integer()) << local.key() << " on rank " << rank;
+            EXPECT_EQ(shard.owned_rows, (*local.elements().begin()).integer())
+                << local.key() << " on rank " << rank;
         }
         ++rank;
     }
@@ -214,7 +224,8 @@ TEST(Case11, NoWrappingGathersEverything) {
     EXPECT_EQ(unsharded_at(whole, Phase::forward, ""), expected.at("gathered_param_bytes").integer());
     EXPECT_EQ(whole.layout.units[0].gradient_bytes, expected.at("unsharded_grad_bytes").integer());
     const std::int64_t state = c.expect.at("sharded_state_bytes_per_gpu").integer();
-    EXPECT_EQ(whole.layout.shard_bytes + whole.layout.gradient_shard_bytes + term(whole, "optimizer_state").bytes.value,
+    EXPECT_EQ(whole.layout.shard_bytes + whole.layout.gradient_shard_bytes +
+                  term(whole, "optimizer_state").bytes.value,
               state);
 
     question.policy = of_class("LlamaDecoderLayer");
@@ -222,8 +233,10 @@ TEST(Case11, NoWrappingGathersEverything) {
     const json::Value wrapped = c.expect.at("wrap_LlamaDecoderLayer");
     EXPECT_EQ(layers.units, wrapped.at("units").integer());
     EXPECT_EQ(layers.root_numel, wrapped.at("root_numel").integer());
-    EXPECT_EQ(unsharded_at(layers, Phase::forward, "model.layers.7"), wrapped.at("gathered_bytes_root_plus_1").integer());
-    EXPECT_EQ(unsharded_at(layers, Phase::backward, "model.layers.7"), wrapped.at("gathered_bytes_root_plus_2").integer());
+    EXPECT_EQ(unsharded_at(layers, Phase::forward, "model.layers.7"),
+              wrapped.at("gathered_bytes_root_plus_1").integer());
+    EXPECT_EQ(unsharded_at(layers, Phase::backward, "model.layers.7"),
+              wrapped.at("gathered_bytes_root_plus_2").integer());
     EXPECT_EQ(layers.layout.shard_bytes + layers.layout.gradient_shard_bytes +
                   term(layers, "optimizer_state").bytes.value,
               state);

@@ -1,9 +1,10 @@
+#include "fsdplan/planner.hpp"
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 
-#include "fsdplan/planner.hpp"
 #include "planner/estimates.hpp"
 #include "planner/evaluation.hpp"
 #include "support/model_in_code.hpp"
@@ -183,12 +184,14 @@ TEST(Sweep, MoreRanksNeverNeedMoreShards) {
     }
 }
 
-// Sums over 128 tokens in bf16: norm 4 + 2 bytes, then gate's input, gate and up, the activation, the product.
+// Sums over 128 tokens in bf16: norm 4 + 2 bytes, then gate's input, gate and up, the activation, the
+// product.
 TEST(EstimateActivations, OfAGatedBlock) {
     const Model model = small_language_model(1);
     const ModelFacts facts = facts_of(model.graph, model.tree);
     const Activations activations = estimate_activations(model.tree, facts, job_on(8));
-    const std::int64_t per_token = 64 * 6 + 64 * 2 + 2 * 256 * 2 + 256 * 2 + 256 * 2 + 64 * 2;  // the last: head's input
+    const std::int64_t per_token =
+        64 * 6 + 64 * 2 + 2 * 256 * 2 + 256 * 2 + 256 * 2 + 64 * 2;  // the last: head's input
     EXPECT_EQ(activations.kept.all().value, 128 * per_token);
 }
 
@@ -214,10 +217,12 @@ TEST(EstimateActivations, NothingIsKeptInFrontOfTheFirstTrainableParameter) {
     const Estimate whole =
         estimate_activations(model.tree, facts_of(model.graph, model.tree), job_on(8)).kept.all();
     for (Tensor& tensor : model.graph.tensors) {
-        tensor.requires_grad = tensor.shape == std::vector<std::int64_t>{1000, 64} && &tensor == &model.graph.tensors.back();
+        tensor.requires_grad =
+            tensor.shape == std::vector<std::int64_t>{1000, 64} && &tensor == &model.graph.tensors.back();
     }
     model.tree = flatten(model.graph);
-    const Estimate head = estimate_activations(model.tree, facts_of(model.graph, model.tree), job_on(8)).kept.all();
+    const Estimate head =
+        estimate_activations(model.tree, facts_of(model.graph, model.tree), job_on(8)).kept.all();
     EXPECT_EQ(head.value, 128 * 64 * 2);
     EXPECT_LT(head.value, whole.value);
 }
@@ -291,8 +296,10 @@ TEST(EstimateStep, MoreWorkTakesLonger) {
 
 TEST(UsualMesh, HybridShardsInsideANode) {
     const Cluster cluster = find_cluster({.gpus = 32});
-    EXPECT_EQ(usual_mesh(runtime("fsdp1"), Strategy::full_shard, cluster), (Mesh{.replicate = 1, .shard = 32}));
-    EXPECT_EQ(usual_mesh(runtime("fsdp1"), Strategy::hybrid_shard, cluster), (Mesh{.replicate = 4, .shard = 8}));
+    EXPECT_EQ(usual_mesh(runtime("fsdp1"), Strategy::full_shard, cluster),
+              (Mesh{.replicate = 1, .shard = 32}));
+    EXPECT_EQ(usual_mesh(runtime("fsdp1"), Strategy::hybrid_shard, cluster),
+              (Mesh{.replicate = 4, .shard = 8}));
     EXPECT_EQ(usual_mesh(runtime("ddp"), Strategy::no_shard, cluster), (Mesh{.replicate = 32, .shard = 1}));
 }
 

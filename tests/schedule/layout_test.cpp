@@ -106,7 +106,7 @@ TEST(Fsdp1, OriginalParametersAreAlignedAndOwnedByRank) {
     const StepLayout layout = laid_out(tree, job);
     EXPECT_EQ(layout.units[1].shard_bytes, 16);
     EXPECT_EQ(layout.units[1].gradient_shard_bytes, 16);  // the frozen one has a gradient too
-    EXPECT_EQ(layout.owned_numel, 3);                     // but no optimizer state; rank 1 owns all of the other
+    EXPECT_EQ(layout.owned_numel, 3);  // but no optimizer state; rank 1 owns all of the other
 }
 
 TEST(Fsdp2, StoresPaddedRowsAndReducesOnlyTrainableOnes) {
@@ -195,7 +195,8 @@ TEST(StepLayout, KeepsItsLaws) {
                 job.use_orig_params = round % 2 == 1;
                 const StepLayout layout = laid_out(tree, job);
                 const std::int64_t unpadded = tree.numel[0] * 4;
-                EXPECT_GE(layout.shard_bytes * ranks, unpadded);  // the shards make up the whole, with padding
+                EXPECT_GE(layout.shard_bytes * ranks,
+                          unpadded);  // the shards make up the whole, with padding
                 if (ranks == 1 && !job.use_orig_params) {
                     EXPECT_EQ(layout.shard_bytes, unpadded);
                 }

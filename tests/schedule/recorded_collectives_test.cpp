@@ -73,9 +73,12 @@ WrapPlan units_of(const ModuleTree& tree, const json::Value& recorded, const Tra
 
 std::string_view shown(RankGroup group) {
     switch (group) {
-        case RankGroup::shard: return "shard";
-        case RankGroup::replicate: return "replicate";
-        case RankGroup::post_forward: return "post_forward";
+        case RankGroup::shard:
+            return "shard";
+        case RankGroup::replicate:
+            return "replicate";
+        case RankGroup::post_forward:
+            return "post_forward";
     }
     return "";
 }
@@ -95,7 +98,8 @@ TEST_P(RecordedCollectives, AreTheStepsCollectives) {
     for (const json::Value call : recorded.at("collectives").elements()) {
         want[{std::string(call.at("op").string()), std::string(call.at("dtype").string()),
               call.at("input_numel").integer(), call.at("output_numel").integer(),
-              std::string(call.at("group").string()), call.at("ranks").integer()}] = call.at("count").integer();
+              std::string(call.at("group").string()), call.at("ranks").integer()}] =
+            call.at("count").integer();
     }
     Calls got;
     for (const Collective& call : layout.collectives) {
@@ -121,11 +125,13 @@ std::vector<std::filesystem::path> recordings() {
     return files;
 }
 
-INSTANTIATE_TEST_SUITE_P(Golden, RecordedCollectives, testing::ValuesIn(recordings()), [](const auto& case_of) {
-    std::string name = case_of.param.stem().string();
-    std::ranges::replace_if(name, [](unsigned char c) { return std::isalnum(c) == 0; }, '_');
-    return name;
-});
+INSTANTIATE_TEST_SUITE_P(Golden, RecordedCollectives, testing::ValuesIn(recordings()),
+                         [](const auto& case_of) {
+                             std::string name = case_of.param.stem().string();
+                             std::ranges::replace_if(
+                                 name, [](unsigned char c) { return std::isalnum(c) == 0; }, '_');
+                             return name;
+                         });
 
 }  // namespace
 }  // namespace fsdplan

@@ -32,11 +32,13 @@ public:
         const ModuleIndex m = add_module(class_name);
         graph_.modules[at(parent)].children.push_back({name, m});
         for (const Weight& weight : weights) {
-            Tensor tensor{.shape = weight.shape, .dtype = weight.dtype, .requires_grad = weight.requires_grad};
+            Tensor tensor{
+                .shape = weight.shape, .dtype = weight.dtype, .requires_grad = weight.requires_grad};
             for (const std::int64_t size : weight.shape) {
                 tensor.numel *= size;
             }
-            graph_.modules[at(m)].parameters.push_back({weight.name, static_cast<TensorIndex>(graph_.tensors.size())});
+            graph_.modules[at(m)].parameters.push_back(
+                {weight.name, static_cast<TensorIndex>(graph_.tensors.size())});
             graph_.tensors.push_back(tensor);
         }
         return m;

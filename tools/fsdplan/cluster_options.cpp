@@ -9,12 +9,13 @@
 namespace fsdplan::cli {
 
 void ClusterOptions::declare(Arguments& arguments) {
-    arguments.option("--cluster", cluster, "a name of `fsdplan clusters`, or a file in the format of models/clusters",
-                     "NAME|FILE");
+    arguments.option("--cluster", cluster,
+                     "a name of `fsdplan clusters`, or a file in the format of models/clusters", "NAME|FILE");
     arguments.option("--gpu", gpu, "a GPU of `fsdplan clusters`, in its usual nodes (h100-sxm)", "NAME");
     arguments.option("--gpus", gpus, "GPUs in all (one node)", "N");
     arguments.option("--gpus-per-node", gpus_per_node, "GPUs of a node (as the cluster has them)", "N");
-    arguments.option("--memory", memory, "what a process may use of a GPU, such as 76GiB (all that CUDA sees)", "BYTES");
+    arguments.option("--memory", memory,
+                     "what a process may use of a GPU, such as 76GiB (all that CUDA sees)", "BYTES");
 }
 
 Cluster ClusterOptions::find() const {
@@ -30,10 +31,17 @@ Cluster ClusterOptions::find() const {
 
 std::vector<Assumption> ClusterOptions::assumptions(const Cluster& found) const {
     std::vector<Assumption> out;
-    out.push_back({"GPU", found.gpu.title, gpu ? "--gpu" : cluster ? "--cluster" : "default", found.gpu.source});
-    out.push_back({"GPUs", fmt::format("{}, {} a node", found.gpus, found.gpus_per_node),
-                   gpus ? "--gpus" : cluster ? "--cluster" : "default",
-                   fmt::format("network {:.4g} GB/s a node, as of {}", found.network_bytes_per_s / 1e9, found.title)});
+    out.push_back({"GPU", found.gpu.title,
+                   gpu       ? "--gpu"
+                   : cluster ? "--cluster"
+                             : "default",
+                   found.gpu.source});
+    out.push_back(
+        {"GPUs", fmt::format("{}, {} a node", found.gpus, found.gpus_per_node),
+         gpus      ? "--gpus"
+         : cluster ? "--cluster"
+                   : "default",
+         fmt::format("network {:.4g} GB/s a node, as of {}", found.network_bytes_per_s / 1e9, found.title)});
     std::string reports;
     for (const double report : found.gpu.memory_reports) {
         reports += fmt::format("{}{}", reports.empty() ? "" : ", ", report);
@@ -42,7 +50,8 @@ std::vector<Assumption> ClusterOptions::assumptions(const Cluster& found) const 
                    found.gpu.memory_reports.size() > 1 ? "the smallest of " + reports + " GiB reported"
                                                        : reports + " GiB reported"});
     if (memory) {
-        out.push_back({"budget", show_bytes(found.budget.count), "--memory", "instead of all that CUDA sees"});
+        out.push_back(
+            {"budget", show_bytes(found.budget.count), "--memory", "instead of all that CUDA sees"});
     }
     return out;
 }

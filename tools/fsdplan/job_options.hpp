@@ -17,7 +17,8 @@ struct ListedJob {
     std::vector<std::pair<std::string, std::string>> settings;
 };
 
-/// What the user decides besides model, GPUs and boundaries. The options that are vectors take lists: `--batch 1,2,4`.
+/// What the user decides besides model, GPUs and boundaries. The options that are vectors take lists:
+/// `--batch 1,2,4`.
 struct JobOptions {
     std::vector<std::string> strategy;
     std::optional<std::string> reshard_after_forward;

@@ -42,7 +42,8 @@ std::vector<char> cast_by_autocast(const ModuleTree& tree) {
 
 /// Elements of each bucket from the second step on: gradients become ready from the last parameter to the
 /// first, a bucket is closed once it reaches its limit, and the first limit is small.
-std::vector<std::pair<DType, std::int64_t>> buckets(const ModuleTree& tree, const std::vector<TensorIndex>& order) {
+std::vector<std::pair<DType, std::int64_t>> buckets(const ModuleTree& tree,
+                                                    const std::vector<TensorIndex>& order) {
     struct Open {
         DType dtype;
         std::int64_t numel = 0;
@@ -100,20 +101,26 @@ StepLayout lay_out_ddp(const ModuleTree& tree, const WrapPlan&, const TrainingJo
     // From the second micro-batch on the gradients of the first are there.
     const std::int64_t kept = job.accumulate > 1 ? whole.gradient_shard_bytes : 0;
     layout.moments = {
-        {.phase = Phase::forward, .row = 0, .unsharded_bytes = whole.unsharded_bytes, .gradient_shard_bytes = kept},
+        {.phase = Phase::forward,
+         .row = 0,
+         .unsharded_bytes = whole.unsharded_bytes,
+         .gradient_shard_bytes = kept},
         {.phase = Phase::loss, .unsharded_bytes = whole.unsharded_bytes, .gradient_shard_bytes = kept},
-        {.phase = Phase::backward, .row = 0, .unsharded_bytes = whole.unsharded_bytes, .gradient_shard_bytes = kept},
+        {.phase = Phase::backward,
+         .row = 0,
+         .unsharded_bytes = whole.unsharded_bytes,
+         .gradient_shard_bytes = kept},
         {.phase = Phase::gradient, .row = 0, .gradient_shard_bytes = whole.gradient_shard_bytes},
         {.phase = Phase::step, .gradient_shard_bytes = whole.gradient_shard_bytes},
     };
     for (const auto& [dtype, numel] : buckets(tree, order)) {
         layout.collectives.push_back({.kind = CollectiveKind::all_reduce,
-                              .group = RankGroup::replicate,
-                              .dtype = dtype,
-                              .input_numel = numel,
-                              .output_numel = numel,
-                              .ranks = job.mesh.ranks(),
-                              .count = job.no_sync ? 1 : job.accumulate});
+                                      .group = RankGroup::replicate,
+                                      .dtype = dtype,
+                                      .input_numel = numel,
+                                      .output_numel = numel,
+                                      .ranks = job.mesh.ranks(),
+                                      .count = job.no_sync ? 1 : job.accumulate});
     }
     add_up(layout);
     return layout;

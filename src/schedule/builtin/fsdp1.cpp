@@ -48,7 +48,8 @@ std::int64_t alignment(std::int64_t compute_bytes) {
 /// Elements of each rank's piece that belong to trainable original parameters, summed over the units.
 class OwnedByRank {
 public:
-    explicit OwnedByRank(std::int64_t ranks) : whole_(static_cast<std::size_t>(ranks) + 1), part_(whole_.size()) {}
+    explicit OwnedByRank(std::int64_t ranks)
+        : whole_(static_cast<std::size_t>(ranks) + 1), part_(whole_.size()) {}
 
     void add(std::int64_t begin, std::int64_t end, std::int64_t shard) {
         const std::int64_t first = begin / shard;
@@ -88,7 +89,9 @@ struct Fsdp1 {
     StepLayout layout;
     std::vector<GradientPlaces> places;  // of the per-parameter gradients of each row
 
-    const Unit& unit_of(const UnitLayout& row) const { return plan.units[static_cast<std::size_t>(row.unit)]; }
+    const Unit& unit_of(const UnitLayout& row) const {
+        return plan.units[static_cast<std::size_t>(row.unit)];
+    }
 
     /// As in Unit::flat_numel, but for this job's mesh: the same units are compared under other strategies.
     std::int64_t flat_numel(const Unit& unit, std::int64_t compute_bytes) const {
@@ -128,7 +131,8 @@ struct Fsdp1 {
             row.unsharded_bytes = flat * compute;  // the cast copy; the parameter itself is what is stored
         }
         if (sharded) {
-            const std::int64_t forwards = fsdplan::frees_after_forward(strategy) || !job.no_sync ? job.accumulate : 1;
+            const std::int64_t forwards =
+                fsdplan::frees_after_forward(strategy) || !job.no_sync ? job.accumulate : 1;
             row.gather = Collective{.kind = CollectiveKind::all_gather,
                                     .dtype = precision.compute,
                                     .input_numel = shard,
@@ -256,14 +260,19 @@ struct Fsdp1 {
         const RowSums gradients(units, &UnitLayout::gradient_bytes);
         const RowSums shards(units, &UnitLayout::gradient_shard_bytes);
         const bool accumulates = job.accumulate > 1;
-        const bool keeps_gradients = accumulates && job.no_sync;   // unsharded, between micro-batches
-        const bool keeps_shards = accumulates && !job.no_sync;     // sharded, from the second one on
-        std::vector<std::int64_t> kept(units.size() + 1, 0);       // unsharded bytes of units that stay, up to a row
+        const bool keeps_gradients = accumulates && job.no_sync;  // unsharded, between micro-batches
+        const bool keeps_shards = accumulates && !job.no_sync;    // sharded, from the second one on
+        std::vector<std::int64_t> kept(units.size() + 1,
+                                       0);  // unsharded bytes of units that stay, up to a row
         for (std::size_t i = 0; i < units.size(); ++i) {
             kept[i + 1] = kept[i] + (units[i].frees_after_forward ? 0 : units[i].unsharded_bytes);
         }
-        const auto bytes = [&](std::int32_t row) { return units[static_cast<std::size_t>(row)].unsharded_bytes; };
-        const auto frees = [&](std::int32_t row) { return units[static_cast<std::size_t>(row)].frees_after_forward; };
+        const auto bytes = [&](std::int32_t row) {
+            return units[static_cast<std::size_t>(row)].unsharded_bytes;
+        };
+        const auto frees = [&](std::int32_t row) {
+            return units[static_cast<std::size_t>(row)].frees_after_forward;
+        };
         // Unsharded while `row` is at work: what stays anyway, what lies around it, and itself.
         const auto at_work = [&](std::int32_t row) {
             const std::int64_t stays =
@@ -303,7 +312,8 @@ struct Fsdp1 {
                 return places[static_cast<std::size_t>(e)].after(unit.end);
             });
             const std::int64_t done = keeps_shards ? shards.all() : shards.from(row + 1);
-            const std::int64_t done_at_start = keeps_shards ? shards.all() : shards.from(first_behind(units, row));
+            const std::int64_t done_at_start =
+                keeps_shards ? shards.all() : shards.from(first_behind(units, row));
             layout.moments.push_back({.phase = Phase::backward,
                                       .row = row,
                                       .unsharded_bytes = at_work(row) + (early ? prefetched : 0),

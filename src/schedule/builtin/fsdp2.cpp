@@ -75,7 +75,8 @@ struct Fsdp2 {
             const std::int64_t owned = row_shard(tensor.shape, ranks, 0).owned_numel();
             layout.owned_numel += owned;
             layout.owned_bytes += owned * element_bytes(tensor.dtype);
-            layout.largest_owned_bytes = std::max(layout.largest_owned_bytes, owned * element_bytes(tensor.dtype));
+            layout.largest_owned_bytes =
+                std::max(layout.largest_owned_bytes, owned * element_bytes(tensor.dtype));
         }
         row.numel = gather_numel == 0 ? 0 : row.numel;
         if (gather_numel == 0) {
@@ -142,7 +143,8 @@ struct Fsdp2 {
         }
     }
 
-    /// Backward ends where the first trainable parameter is; the unit in front of it is prefetched for nothing.
+    /// Backward ends where the first trainable parameter is; the unit in front of it is prefetched for
+    /// nothing.
     void drop_unreached() {
         const std::int32_t first = first_trainable_row(tree);
         std::vector<char> gathered(layout.units.size(), 0);
@@ -162,7 +164,9 @@ struct Fsdp2 {
         }
     }
 
-    static bool reached(const UnitLayout& unit, std::int32_t first_trainable) { return first_trainable < unit.end; }
+    static bool reached(const UnitLayout& unit, std::int32_t first_trainable) {
+        return first_trainable < unit.end;
+    }
 
     void add_moments() {
         const std::vector<UnitLayout>& units = layout.units;
@@ -175,14 +179,18 @@ struct Fsdp2 {
         const std::int64_t kept_shards = keeps_shards ? shards.all() : 0;
         std::vector<std::int64_t> kept(units.size() + 1, 0);
         for (std::size_t i = 0; i < units.size(); ++i) {
-            kept[i + 1] = kept[i] + (units[i].frees_after_forward ? extra[i].post_forward_bytes : units[i].unsharded_bytes);
+            kept[i + 1] = kept[i] + (units[i].frees_after_forward ? extra[i].post_forward_bytes
+                                                                  : units[i].unsharded_bytes);
         }
-        const auto at_row = [&](std::int32_t row) -> const UnitLayout& { return units[static_cast<std::size_t>(row)]; };
+        const auto at_row = [&](std::int32_t row) -> const UnitLayout& {
+            return units[static_cast<std::size_t>(row)];
+        };
         const auto while_open = [&](std::int32_t row) {
             return at_row(row).frees_after_forward ? at_row(row).unsharded_bytes : 0;
         };
         const auto at_work = [&](std::int32_t row) {
-            return kept[static_cast<std::size_t>(row) + 1] + sum_around(units, row, while_open) + while_open(row);
+            return kept[static_cast<std::size_t>(row) + 1] + sum_around(units, row, while_open) +
+                   while_open(row);
         };
 
         std::int64_t previous_buffer = 0;
@@ -194,20 +202,21 @@ struct Fsdp2 {
             // At the switch the gather buffers of this unit and the one before it exist, then this unit's
             // buffer and its parameters.
             const std::int64_t own = units[i].unsharded_bytes;
-            layout.moments.push_back({.phase = Phase::forward,
-                                      .row = row,
-                                      .unsharded_bytes = previous_buffer > own ? at_work(row) - own : at_work(row),
-                                      .gradient_bytes = kept_gradients,
-                                      .buffer_bytes = units[i].gather_buffer_bytes +
-                                                      (previous_buffer > own ? previous_buffer : 0),
-                                      .gradient_shard_bytes = kept_shards});
+            layout.moments.push_back(
+                {.phase = Phase::forward,
+                 .row = row,
+                 .unsharded_bytes = previous_buffer > own ? at_work(row) - own : at_work(row),
+                 .gradient_bytes = kept_gradients,
+                 .buffer_bytes = units[i].gather_buffer_bytes + (previous_buffer > own ? previous_buffer : 0),
+                 .gradient_shard_bytes = kept_shards});
             previous_buffer = units[i].unsharded_bytes;
         }
         layout.moments.push_back({.phase = Phase::loss,
                                   .unsharded_bytes = kept.back(),
                                   .gradient_bytes = kept_gradients,
                                   .gradient_shard_bytes = kept_shards});
-        std::int64_t previous_reduce = 0;  // the reduce-scatter input of the unit before it lives until the next one
+        std::int64_t previous_reduce =
+            0;  // the reduce-scatter input of the unit before it lives until the next one
         for (const std::int32_t row : backward_order()) {
             const UnitLayout& unit = at_row(row);
             if (!reached(unit, first_trainable)) {
@@ -220,7 +229,8 @@ struct Fsdp2 {
                 return places[static_cast<std::size_t>(e)].after(unit.end);
             });
             const std::int64_t done = keeps_shards ? shards.all() : shards.from(row + 1);
-            const std::int64_t done_at_start = keeps_shards ? shards.all() : shards.from(first_behind(units, row));
+            const std::int64_t done_at_start =
+                keeps_shards ? shards.all() : shards.from(first_behind(units, row));
             layout.moments.push_back({.phase = Phase::backward,
                                       .row = row,
                                       .unsharded_bytes = at_work(row),
@@ -234,13 +244,14 @@ struct Fsdp2 {
                                       .buffer_bytes = prefetched + previous_reduce,
                                       .gradient_shard_bytes = done});
             const std::int64_t waiting = keeps_gradients ? gradients.up_to(row) : unit.gradient_bytes;
-            layout.moments.push_back({.phase = Phase::reduce,
-                                      .row = row,
-                                      .unsharded_bytes = at_work(row) - unit.unsharded_bytes,
-                                      .gradient_bytes = waiting + around,
-                                      .buffer_bytes = prefetched + unit.reduce_buffer_bytes +
-                                                      extra[static_cast<std::size_t>(row)].reduce_output_bytes,
-                                      .gradient_shard_bytes = done});
+            layout.moments.push_back(
+                {.phase = Phase::reduce,
+                 .row = row,
+                 .unsharded_bytes = at_work(row) - unit.unsharded_bytes,
+                 .gradient_bytes = waiting + around,
+                 .buffer_bytes = prefetched + unit.reduce_buffer_bytes +
+                                 extra[static_cast<std::size_t>(row)].reduce_output_bytes,
+                 .gradient_shard_bytes = done});
             previous_reduce = unit.reduce_buffer_bytes > 0 ? unit.reduce_buffer_bytes : previous_reduce;
         }
         layout.moments.push_back({.phase = Phase::step, .gradient_shard_bytes = shards.all()});

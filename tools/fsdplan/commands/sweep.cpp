@@ -75,7 +75,8 @@ int run(const SweepOptions& options) {
     const ModuleTree tree = flatten(model);
     const Cluster cluster = options.cluster.find();
     const RuntimeInfo& info = runtime_of(options.policy);
-    const std::vector<ListedJob> jobs = options.job.jobs(model, cluster, info, options.policy.use_orig_params);
+    const std::vector<ListedJob> jobs =
+        options.job.jobs(model, cluster, info, options.policy.use_orig_params);
     SweepQuestion question{.model = model,
                            .tree = tree,
                            .policy = options.policy.written(tree, "size"),
@@ -94,7 +95,8 @@ int run(const SweepOptions& options) {
         assumptions.insert(assumptions.end(), more.begin(), more.end());
     };
     append(options.cluster.assumptions(cluster));
-    assumptions.push_back({"runtime", std::string(info.name), options.policy.runtime.empty() ? "default" : "--runtime",
+    assumptions.push_back({"runtime", std::string(info.name),
+                           options.policy.runtime.empty() ? "default" : "--runtime",
                            "rules of PyTorch 2.13"});
     append(options.job.assumptions(model, question.jobs[result.plans[result.shown].job]));
     append(std::move(result.assumptions));
