@@ -63,9 +63,9 @@ configure_and_build() {
 # What CMakeLists.txt needs for the program alone.
 build_packages=(g++ cmake ninja-build nlohmann-json3-dev libfmt-dev libcli11-dev zlib1g-dev nettle-dev
                 rapidjson-dev)
-# … and with tests and benchmarks.
+# … and with tests.
 # shellcheck disable=SC2034  # used by the scripts
-test_packages=("${build_packages[@]}" libgmock-dev libbenchmark-dev)
+test_packages=("${build_packages[@]}" libgmock-dev python3)
 
 # torch_python: prints the Python of the venv with the PyTorch that fsdplan follows, made on first use.
 torch_python() {

@@ -24,6 +24,7 @@ class Value;
 class Document {
 public:
     static constexpr int deepest_nesting = 64;
+    static constexpr std::size_t most_values = std::size_t{1} << 25U;
 
     /// Throws Error(input) that names `file` (as shown to the user) and the line or pointer.
     Document(std::string_view text, std::string file);

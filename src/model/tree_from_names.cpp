@@ -73,13 +73,7 @@ private:
     // The module that owns the tensor. Neighbours in a file mostly share their path, so only what differs
     // from the previous name is looked up.
     std::size_t enter(const std::string& name) {
-        const std::size_t shorter = std::min(name.size(), previous_.size());
-        const auto common = static_cast<std::size_t>(
-            std::mismatch(name.begin(), name.begin() + static_cast<std::ptrdiff_t>(shorter),
-                          previous_.begin())
-                .first -
-            name.begin());
-        while (path_.back().end > common) {
+        while (name.compare(0, path_.back().end, previous_, 0, path_.back().end) != 0) {
             path_.pop_back();
         }
         std::size_t dot = name.find('.', path_.back().end);

@@ -7,7 +7,7 @@
 
 #include "base/json.hpp"
 
-// The reader's own parser against nlohmann/json, which is slower and obviously right.
+// The reader against nlohmann/json, which is slower and has no known fault here.
 namespace fsdplan {
 namespace {
 
@@ -65,7 +65,7 @@ bool refused_on_purpose(const std::string& fault) {
     return fault.find("occurs twice") != std::string::npos ||
            fault.find("nested deeper") != std::string::npos ||
            fault.find("byte order mark") != std::string::npos ||
-           fault.find("that a double can hold") != std::string::npos;
+           fault.find("too big to be stored in double") != std::string::npos;
 }
 
 void compare(const std::string& text) {
@@ -199,12 +199,13 @@ TEST(JsonParser, FindsDuplicatesAmongManyKeys) {
     EXPECT_EQ(ours(text + "\"key500\": 0}").fault, "x.json: the key \"key500\" occurs twice in one object");
 }
 
-TEST(JsonParser, SaysWhereAndWhatItFound) {
-    EXPECT_EQ(ours("[1, 2 3]").fault, "x.json: not valid JSON at byte 7: expected ',' or ']', found \"3]\"");
-    EXPECT_EQ(ours("{\"a\": NaN}").fault,
-              "x.json: not valid JSON at byte 7: expected a value, found \"NaN}\"");
-    EXPECT_EQ(ours("{\"a\": ").fault,
-              "x.json: not valid JSON at byte 7: expected a value, found the end of the text");
+TEST(JsonParser, SaysWhereTheTextGoesWrong) {
+    EXPECT_EQ(ours("[1, 2 3]").fault,
+              "x.json: not valid JSON at byte 6: Missing a comma or ']' after an array element.");
+    EXPECT_EQ(ours("{\"a\": NaN}").fault, "x.json: not valid JSON at byte 6: Invalid value.");
+    EXPECT_EQ(ours(std::string("1\0", 2)).fault, "x.json: not valid JSON at byte 1: a zero byte");
+    EXPECT_EQ(ours("[\"\\udc00\"]").fault,
+              "x.json: not valid JSON: half of a surrogate pair in \"\ufffd\ufffd\ufffd\"");
 }
 
 }  // namespace

@@ -2,6 +2,8 @@
 
 #include "fsdplan/model.hpp"
 #include "models.hpp"
+#include "support/checkpoint.hpp"
+#include "support/temp_folder.hpp"
 
 // What does a command pay before it can look at a model?
 namespace fsdplan::bench {
@@ -13,6 +15,16 @@ void import_config_405b(benchmark::State& state) {
     }
 }
 BENCHMARK(import_config_405b)->Unit(benchmark::kMillisecond);
+
+void import_index_of_90000_tensors(benchmark::State& state) {
+    const test::TempFolder folder;
+    test::write_expert_checkpoint(folder.path(), 90'000, 40);
+    const std::string index = (folder.path() / "model.safetensors.index.json").string();
+    for ([[maybe_unused]] auto _ : state) {
+        benchmark::DoNotOptimize(import_model(index));
+    }
+}
+BENCHMARK(import_index_of_90000_tensors)->Unit(benchmark::kMillisecond);
 
 void flatten_405b(benchmark::State& state) {
     const ModelGraph graph = import_model(llama_405b);

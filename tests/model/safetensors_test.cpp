@@ -223,6 +223,34 @@ TEST(CheckpointWithConfig, AnotherLayoutOfTheSameWeightsIsNoError) {
     EXPECT_EQ(graph.tensors[at(*gate)].dtype, DType::float8_e4m3fn);
 }
 
+TEST(CheckpointWithConfig, ExpertsOneByOneAgainstFusedOnes) {
+    const TempFolder folder;
+    folder.write("config.json", R"({"model_type": "mixtral", "hidden_size": 4, "intermediate_size": 6,
+        "num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 2, "vocab_size": 10,
+        "num_local_experts": 2, "dtype": "bfloat16"})");
+    std::vector<CheckpointTensor> tensors{{"model.embed_tokens.weight", "BF16", {10, 4}, 2},
+                                          {"lm_head.weight", "BF16", {10, 4}, 2},
+                                          {"model.layers.0.block_sparse_moe.gate.weight", "BF16", {2, 4}, 2}};
+    for (const std::string expert : {"0", "1"}) {
+        const std::string prefix = "model.layers.0.block_sparse_moe.experts." + expert;
+        tensors.push_back({prefix + ".w1.weight", "BF16", {6, 4}, 2});
+        tensors.push_back({prefix + ".w2.weight", "BF16", {4, 6}, 2});
+        tensors.push_back({prefix + ".w3.weight", "BF16", {6, 4}, 2});
+    }
+    for (const char* norm :
+         {"model.norm", "model.layers.0.input_layernorm", "model.layers.0.post_attention_layernorm"}) {
+        tensors.push_back({std::string(norm) + ".weight", "BF16", {4}, 2});
+    }
+    for (const char* projection : {"q", "k", "v", "o"}) {
+        tensors.push_back(
+            {std::string("model.layers.0.self_attn.") + projection + "_proj.weight", "BF16", {4, 4}, 2});
+    }
+    const ModelGraph graph = import_tensors(folder, tensors);
+    // Two embeddings, the gate, six expert matrices, three norms, four projections.
+    EXPECT_EQ(total_numel(graph), 2 * 40 + 8 + 6 * 24 + 3 * 4 + 4 * 16);
+    EXPECT_THAT(graph.notes, Contains(HasSubstr("both sides have 152 elements: another layout")));
+}
+
 TEST(CheckpointWithConfig, ABaseModelsNamesLackThePrefix) {
     const TempFolder folder;
     folder.write("config.json", tiny_llama);

@@ -33,6 +33,11 @@ std::string explain(const CLI::ParseError& error, const CLI::App& app) {
     return "unknown option " + *unknown + did_you_mean(*unknown, options);
 }
 
+/// One value an occurrence, all occurrences kept.
+void repeat(CLI::Option* option) {
+    option->expected(1)->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+}
+
 }  // namespace
 
 Arguments::Arguments(std::string command, std::string help, std::string example)
@@ -43,6 +48,10 @@ Arguments::Arguments(std::string command, std::string help, std::string example)
 }
 
 Arguments::~Arguments() = default;
+
+void Arguments::group(const std::string& heading) {
+    group_ = heading;
+}
 
 void Arguments::positional(const std::string& name, std::string& value, const std::string& help) {
     parser_->app.add_option(name, value, help)->required();
@@ -55,29 +64,59 @@ void Arguments::positional(const std::string& name, std::vector<std::string>& va
 
 void Arguments::option(const std::string& names, std::string& value, const std::string& help,
                        const std::string& type) {
-    parser_->app.add_option(names, value, help)->type_name(type);
+    parser_->app.add_option(names, value, help)->type_name(type)->group(group_);
 }
 
 void Arguments::option(const std::string& names, std::optional<std::string>& value, const std::string& help,
                        const std::string& type) {
-    parser_->app.add_option(names, value, help)->type_name(type);
+    parser_->app.add_option(names, value, help)->type_name(type)->group(group_);
 }
 
 void Arguments::option(const std::string& names, std::vector<std::string>& values, const std::string& help,
                        const std::string& type) {
-    parser_->app.add_option(names, values, help)
-        ->type_name(type)
-        ->expected(1)
-        ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+    repeat(parser_->app.add_option(names, values, help)->type_name(type)->group(group_));
 }
 
 void Arguments::option(const std::string& names, std::int64_t& value, const std::string& help,
                        std::int64_t least, std::int64_t most) {
-    parser_->app.add_option(names, value, help)->type_name("N")->check(CLI::Range(least, most));
+    parser_->app.add_option(names, value, help)
+        ->type_name("N")
+        ->check(CLI::Range(least, most))
+        ->group(group_);
+}
+
+void Arguments::option(const std::string& names, std::optional<std::int64_t>& value, const std::string& help,
+                       std::int64_t least, std::int64_t most) {
+    parser_->app.add_option(names, value, help)
+        ->type_name("N")
+        ->check(CLI::Range(least, most))
+        ->group(group_);
+}
+
+void Arguments::list(const std::string& names, std::vector<std::string>& values, const std::string& help,
+                     const std::string& type) {
+    repeat(parser_->app.add_option(names, values, help)
+               ->type_name(type + ",...")
+               ->delimiter(',')
+               ->group(group_));
+}
+
+void Arguments::list(const std::string& names, std::optional<std::vector<std::string>>& values,
+                     const std::string& help, const std::string& type) {
+    repeat(parser_->app.add_option(names, values, help)
+               ->type_name(type + ",...")
+               ->delimiter(',')
+               ->group(group_));
+}
+
+void Arguments::list(const std::string& names, std::vector<std::int64_t>& values, const std::string& help,
+                     std::int64_t least, std::int64_t most) {
+    CLI::Option* option = parser_->app.add_option(names, values, help);
+    repeat(option->type_name("N,...")->delimiter(',')->check(CLI::Range(least, most))->group(group_));
 }
 
 void Arguments::flag(const std::string& names, bool& value, const std::string& help) {
-    parser_->app.add_flag(names, value, help);
+    parser_->app.add_flag(names, value, help)->group(group_);
 }
 
 Arguments::Outcome Arguments::parse(std::vector<std::string> words) {

@@ -22,6 +22,8 @@ public:
     // The variables receive the values when the words are parsed; they keep their defaults otherwise. `names`
     // are as in "-o,--output", `type` stands for the value in the help.
 
+    /// The heading in the help over what is declared from here on.
+    void group(const std::string& heading);
     /// A word that has to be there.
     void positional(const std::string& name, std::string& value, const std::string& help);
     /// One or more words.
@@ -36,6 +38,15 @@ public:
     /// A whole number from `least` to `most`.
     void option(const std::string& names, std::int64_t& value, const std::string& help, std::int64_t least,
                 std::int64_t most);
+    void option(const std::string& names, std::optional<std::int64_t>& value, const std::string& help,
+                std::int64_t least, std::int64_t most);
+    /// Values separated by commas.
+    void list(const std::string& names, std::vector<std::string>& values, const std::string& help,
+              const std::string& type);
+    void list(const std::string& names, std::optional<std::vector<std::string>>& values,
+              const std::string& help, const std::string& type);
+    void list(const std::string& names, std::vector<std::int64_t>& values, const std::string& help,
+              std::int64_t least, std::int64_t most);
     void flag(const std::string& names, bool& value, const std::string& help);
 
     enum class Outcome : std::uint8_t { parsed, help_wanted };
@@ -46,6 +57,7 @@ public:
 private:
     struct Parser;
     std::string command_;
+    std::string group_ = "Options";
     std::unique_ptr<Parser> parser_;
 };
 

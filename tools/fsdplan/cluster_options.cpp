@@ -4,28 +4,29 @@
 
 #include "arguments.hpp"
 #include "base/quantity.hpp"
-#include "lists.hpp"
 
 namespace fsdplan::cli {
 
 void ClusterOptions::declare(Arguments& arguments) {
+    constexpr std::int64_t most = 1 << 24U;
+    arguments.group("Cluster");
     arguments.option("--cluster", cluster,
                      "a name of `fsdplan clusters`, or a file in the format of models/clusters", "NAME|FILE");
-    arguments.option("--gpu", gpu, "a GPU of `fsdplan clusters`, in its usual nodes (h100-sxm)", "NAME");
-    arguments.option("--gpus", gpus, "GPUs in all (one node)", "N");
-    arguments.option("--gpus-per-node", gpus_per_node, "GPUs of a node (as the cluster has them)", "N");
+    arguments.option("--gpu", gpu,
+                     "a GPU of `fsdplan clusters`, in its usual nodes; h100-sxm when nothing is said",
+                     "NAME");
+    arguments.option("--gpus", gpus, "GPUs in all; one node when nothing is said", 1, most);
+    arguments.option("--gpus-per-node", gpus_per_node, "GPUs of a node", 1, most);
     arguments.option("--memory", memory,
-                     "what a process may use of a GPU, such as 76GiB (all that CUDA sees)", "BYTES");
+                     "what a process may use of a GPU, such as 76GiB; all that CUDA sees when absent",
+                     "BYTES");
 }
 
 Cluster ClusterOptions::find() const {
-    const auto count = [](const std::optional<std::string>& text, const std::string& option) {
-        return text ? std::optional(parse_integer(*text, option)) : std::nullopt;
-    };
     return find_cluster({.cluster = cluster,
                          .gpu = gpu,
-                         .gpus = count(gpus, "--gpus"),
-                         .gpus_per_node = count(gpus_per_node, "--gpus-per-node"),
+                         .gpus = gpus,
+                         .gpus_per_node = gpus_per_node,
                          .memory = memory ? std::optional(parse_bytes(*memory, "--memory")) : std::nullopt});
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -15,8 +16,8 @@ class Arguments;
 struct ClusterOptions {
     std::optional<std::string> cluster;
     std::optional<std::string> gpu;
-    std::optional<std::string> gpus;
-    std::optional<std::string> gpus_per_node;
+    std::optional<std::int64_t> gpus;
+    std::optional<std::int64_t> gpus_per_node;
     std::optional<std::string> memory;
 
     void declare(Arguments& arguments);

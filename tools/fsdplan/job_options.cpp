@@ -3,17 +3,17 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <charconv>
 #include <functional>
 
 #include "arguments.hpp"
-#include "lists.hpp"
+#include "fsdplan/cost.hpp"
 
 namespace fsdplan::cli {
 namespace {
 
 constexpr std::int64_t longest_default_sequence = 8192;
 constexpr std::int64_t sequence_of_unknown_model = 2048;
-constexpr std::size_t most_jobs = 10'000;
 
 std::int64_t default_sequence(const ModelGraph& model) {
     return std::min(model.longest_sequence.value_or(sequence_of_unknown_model), longest_default_sequence);
@@ -37,8 +37,9 @@ std::int64_t parse_reshard(const std::string& text, std::int64_t shard) {
     if (text == "true" || text == "false") {
         return text == "true" ? 1 : 0;
     }
-    const std::int64_t ranks = parse_integer(text, "--reshard-after-forward");
-    if (ranks < 1) {
+    std::int64_t ranks = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), ranks);
+    if (error != std::errc{} || end != text.data() + text.size() || ranks < 1) {
         throw Error(ErrorKind::input, "--reshard-after-forward",
                     "expected true, false or a number of ranks, found \"" + text + "\"");
     }
@@ -46,79 +47,76 @@ std::int64_t parse_reshard(const std::string& text, std::int64_t shard) {
     return ranks == 1 ? 0 : ranks == shard ? 1 : ranks;
 }
 
-using Set = std::function<void(TrainingJob&, const std::string&)>;
-
 /// Each value of a listed option on each job so far; `set` applies one. One value names no setting.
-void combine(std::vector<ListedJob>& jobs, const std::string& option, const std::vector<std::string>& texts,
-             const Set& set) {
-    const std::vector<std::string> values = parse_list(texts, "--" + option);
+template <typename Value>
+void combine(std::vector<ListedJob>& jobs, const std::string& option, const std::vector<Value>& values,
+             const std::function<void(TrainingJob&, const Value&)>& set) {
     if (values.empty()) {
         return;
     }
     std::vector<ListedJob> combined;
     for (const ListedJob& before : jobs) {
-        for (const std::string& value : values) {
+        for (const Value& value : values) {
             ListedJob next = before;
             set(next.job, value);
             if (values.size() > 1) {
-                next.settings.push_back({option, value});
+                next.settings.push_back({option, fmt::format("{}", value)});
             }
             combined.push_back(std::move(next));
         }
-        if (combined.size() > most_jobs) {
-            throw Error(ErrorKind::input, "--" + option, "more than 10,000 combinations; give fewer values");
-        }
+    }
+    if (combined.size() > 10'000) {
+        throw Error(ErrorKind::input, "--" + option, "more than 10,000 combinations; give fewer values");
     }
     jobs = std::move(combined);
-}
-
-Set number(std::int64_t TrainingJob::*member, const std::string& option) {
-    return [member, option](TrainingJob& job, const std::string& text) {
-        job.*member = parse_integer(text, option);
-    };
 }
 
 }  // namespace
 
 void JobOptions::declare(Arguments& arguments) {
-    arguments.option("--batch", batch, "sequences per GPU and micro-batch (1); a list sweeps", "N,…");
-    arguments.option("--seq", sequence,
-                     "tokens of a sequence (the model's longest, at most 8192); a list sweeps", "N,…");
-    arguments.option("--accumulate", accumulate, "micro-batches of a step (1); a list sweeps", "N,…");
+    constexpr std::int64_t most = std::int64_t{1} << 32U;
+    arguments.group("Work");
+    arguments.list("--batch", batch, "sequences per GPU and micro-batch; 1", 1, most);
+    arguments.list("--seq", sequence, "tokens of a sequence; the model's longest, at most 8192", 1, most);
+    arguments.list("--accumulate", accumulate, "micro-batches of a step; 1", 1, most);
     arguments.flag("--no-sync", no_sync, "reduce gradients in the last micro-batch only");
-    arguments.option("--param-dtype", param_dtype, "dtype to compute and gather in, or none (bfloat16)",
+    arguments.list("--optimizer", optimizer, "adamw[:foreach|fused|for-loop], adam8bit or sgd; adamw:foreach",
+                   "NAME");
+    arguments.list("--activation-checkpointing", activation_checkpointing,
+                   "none, blocks, every:N or selective; none", "MODE");
+    arguments.list("--loss", loss, "cross-entropy, chunked:N, low-precision, fused:N or none; cross-entropy",
+                   "KIND");
+    arguments.group("Precision");
+    arguments.option("--param-dtype", param_dtype, "dtype to compute and gather in, or none; bfloat16",
                      "DTYPE");
-    arguments.option("--reduce-dtype", reduce_dtype, "dtype of gradient reductions (what torch infers)",
+    arguments.option("--reduce-dtype", reduce_dtype, "dtype of gradient reductions; what torch infers",
                      "DTYPE");
     arguments.option("--buffer-dtype", buffer_dtype, "dtype that buffers are cast to", "DTYPE");
-    arguments.option(
-        "--strategy", strategy,
-        "FULL_SHARD, SHARD_GRAD_OP, NO_SHARD, HYBRID_SHARD, _HYBRID_SHARD_ZERO2 (FULL_SHARD); a list sweeps",
-        "NAME,…");
+    arguments.group("Sharding");
+    arguments.option("--runtime", runtime,
+                     "fsdp1, fsdp2 or ddp; fsdp1 when min_num_params or another of its policies is asked for",
+                     "NAME");
+    arguments.list("--strategy", strategy,
+                   "FULL_SHARD, SHARD_GRAD_OP, NO_SHARD, HYBRID_SHARD or _HYBRID_SHARD_ZERO2; FULL_SHARD",
+                   "NAME");
     arguments.option("--reshard-after-forward", reshard_after_forward,
                      "fsdp2: true, false or a number of ranks", "VALUE");
     arguments.option("--mesh", mesh,
-                     "replicas x shards, such as 2x8 (nodes x their GPUs for hybrid strategies)", "RxS");
+                     "replicas x shards, such as 2x8; nodes x GPUs of a node for hybrid strategies", "RxS");
     arguments.option("--backward-prefetch", backward_prefetch,
-                     "BACKWARD_PRE, BACKWARD_POST or none (BACKWARD_PRE)", "NAME");
-    arguments.flag("--forward-prefetch", forward_prefetch, "fsdp1 gathers the next unit explicitly");
-    arguments.flag("--no-limit-all-gathers", no_limit_all_gathers, "fsdp1 lets the host run ahead");
-    arguments.flag("--offload", offload, "shards and the optimizer live in host memory");
-    arguments.option("--optimizer", optimizer,
-                     "adamw[:foreach|fused|for-loop], adam8bit or sgd (adamw:foreach); a list sweeps",
-                     "NAME,…");
-    arguments.option("--activation-checkpointing", activation_checkpointing,
-                     "none, blocks, every:N or selective (none); a list sweeps", "MODE,…");
-    arguments.option(
-        "--loss", loss,
-        "cross-entropy, chunked:N, low-precision, fused:N or none (cross-entropy); a list sweeps", "KIND,…");
+                     "BACKWARD_PRE, BACKWARD_POST or none; BACKWARD_PRE", "NAME");
+    arguments.flag("--forward-prefetch", forward_prefetch, "fsdp1: gather the next unit explicitly");
+    arguments.flag("--no-limit-all-gathers", no_limit_all_gathers, "fsdp1: let the host run ahead");
+    arguments.flag("--use-orig-params", use_orig_params, "fsdp1: keep the original parameters");
+    arguments.flag("--offload", offload, "keep shards and the optimizer in host memory");
 }
 
 std::vector<ListedJob> JobOptions::jobs(const ModelGraph& model, const Cluster& cluster,
-                                        const RuntimeInfo& runtime, bool use_orig_params) const {
+                                        std::string_view default_runtime) const {
     TrainingJob base;
-    base.runtime = runtime.name;
-    base.strategy = runtime.strategies.front();
+    const RuntimeInfo& info = fsdplan::runtime(runtime ? std::string_view(*runtime) : default_runtime);
+    base.runtime = info.name;
+    base.strategy = info.strategies.front();
     base.sequence = default_sequence(model);
     base.no_sync = no_sync;
     base.use_orig_params = use_orig_params;
@@ -138,22 +136,27 @@ std::vector<ListedJob> JobOptions::jobs(const ModelGraph& model, const Cluster& 
         base.backward_prefetch = parse_backward_prefetch(*backward_prefetch);
     }
     std::vector<ListedJob> jobs{{.job = base, .settings = {}}};
-    combine(jobs, "strategy", strategy,
-            [](TrainingJob& job, const std::string& text) { job.strategy = parse_strategy(text); });
-    combine(jobs, "batch", batch, number(&TrainingJob::batch, "--batch"));
-    combine(jobs, "seq", sequence, number(&TrainingJob::sequence, "--seq"));
-    combine(jobs, "accumulate", accumulate, number(&TrainingJob::accumulate, "--accumulate"));
-    combine(jobs, "optimizer", optimizer,
-            [](TrainingJob& job, const std::string& text) { job.optimizer = parse_optimizer(text); });
-    combine(jobs, "activation-checkpointing", activation_checkpointing,
-            [](TrainingJob& job, const std::string& text) {
-                job.activation_checkpointing = parse_activation_checkpointing(text);
-            });
-    combine(jobs, "loss", loss,
-            [](TrainingJob& job, const std::string& text) { job.loss = parse_loss(text); });
+    combine<std::string>(jobs, "strategy", strategy, [](TrainingJob& job, const std::string& text) {
+        job.strategy = parse_strategy(text);
+    });
+    combine<std::int64_t>(jobs, "batch", batch,
+                          [](TrainingJob& job, const std::int64_t& n) { job.batch = n; });
+    combine<std::int64_t>(jobs, "seq", sequence,
+                          [](TrainingJob& job, const std::int64_t& n) { job.sequence = n; });
+    combine<std::int64_t>(jobs, "accumulate", accumulate,
+                          [](TrainingJob& job, const std::int64_t& n) { job.accumulate = n; });
+    combine<std::string>(jobs, "optimizer", optimizer, [](TrainingJob& job, const std::string& text) {
+        job.optimizer = parse_optimizer(text);
+    });
+    combine<std::string>(jobs, "activation-checkpointing", activation_checkpointing,
+                         [](TrainingJob& job, const std::string& text) {
+                             job.activation_checkpointing = parse_activation_checkpointing(text);
+                         });
+    combine<std::string>(jobs, "loss", loss,
+                         [](TrainingJob& job, const std::string& text) { job.loss = parse_loss(text); });
     for (ListedJob& listed : jobs) {
         TrainingJob& job = listed.job;
-        job.mesh = mesh ? parse_mesh(*mesh) : usual_mesh(runtime, job.strategy, cluster);
+        job.mesh = mesh ? parse_mesh(*mesh) : usual_mesh(info, job.strategy, cluster);
         if (reshard_after_forward) {
             job.reshard_after_forward = parse_reshard(*reshard_after_forward, job.mesh.shard);
         }
@@ -168,6 +171,7 @@ std::vector<Assumption> JobOptions::assumptions(const ModelGraph& model, const T
                          const std::string& option, const std::string& note) {
         out.push_back({what, value, given ? option : "default", note});
     };
+    add("runtime", job.runtime, runtime.has_value(), "--runtime", "rules of PyTorch 2.13");
     add("strategy", std::string(name(job.strategy)), !strategy.empty(), "--strategy", "");
     add("micro-batch", std::to_string(job.batch), !batch.empty(), "--batch", "sequences per GPU");
     const bool cut = model.longest_sequence && *model.longest_sequence > longest_default_sequence;

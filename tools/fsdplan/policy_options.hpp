@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -9,26 +10,25 @@ namespace fsdplan::cli {
 
 class Arguments;
 
-/// Which boundaries are asked for, and of which runtime.
+/// Which modules become units.
 struct PolicyOptions {
-    std::vector<std::string> policies;
-    std::vector<std::string> force_leaf;
-    std::vector<std::string> exclude;
-    std::vector<std::string> ignore;
-    std::string runtime;
-    bool use_orig_params = false;
+    std::string default_policy;  ///< what no --policy at all means, as --policy would say it
+    std::vector<std::string> policies{};
+    std::optional<std::vector<std::string>> force_leaf{};
+    std::optional<std::vector<std::string>> exclude{};
+    std::vector<std::string> ignore{};
 
     void declare(Arguments& arguments);
-
-    /// The policy in its own terms; `absent` when none was given.
-    PolicySpec written(const ModuleTree& tree, const std::string& absent) const;
-    /// True for fully_shard: by --runtime, else unless a policy is asked for that only FSDP1 has.
-    bool is_fsdp2() const;
-    /// The policy in the runtime's own terms: for fully_shard its boundaries as calls. `blocks` when none is
-    /// given.
-    PolicySpec spec(const ModuleTree& tree, const WrapOptions& options) const;
-    /// use_orig_params and what is ignored; the caller adds the mesh and mixed precision.
+    PolicySpec spec(const ModuleTree& tree) const;
+    /// True when min_num_params was left open: `size` without a number.
+    bool leaves_threshold_open() const;
+    /// The ignored modules and parameters. Throws Error(input) at --ignore for a glob that matches nothing.
     WrapOptions wrap_options(const ModuleTree& tree) const;
+    /// fsdp1 for policies that only its constructor takes, else fsdp2.
+    std::string default_runtime() const;
+
+private:
+    std::vector<std::string> asked_for() const;
 };
 
 }  // namespace fsdplan::cli

@@ -31,18 +31,6 @@ const Architecture& architecture_of(const Config& config, const FamilyInfo& fami
     return *found;
 }
 
-/// Families name it differently; multimodal models keep it with their text model.
-std::optional<std::int64_t> experts_per_token(const json::Value& config) {
-    for (const char* key : {"num_experts_per_tok", "num_experts_per_token", "moe_top_k", "moe_topk", "top_k_experts"}) {
-        const std::optional<json::Value> count = config.find(key);
-        if (count && count->is_integer() && count->integer() > 0) {
-            return count->integer();
-        }
-    }
-    const std::optional<json::Value> text = config.find("text_config");
-    return text && text->is_object() ? experts_per_token(*text) : std::nullopt;
-}
-
 // Without a dtype transformers builds in torch's default dtype, whatever the checkpoint holds. torch makes
 // only these four the default, which is how a model gets its dtype.
 DType dtype_of(const Config& config, const ImportOptions& options) {
@@ -57,6 +45,19 @@ DType dtype_of(const Config& config, const ImportOptions& options) {
         config.refuse(config.has("dtype") ? "dtype" : "torch_dtype", message);
     }
     return dtype;
+}
+
+/// Families name it differently; multimodal models keep it with their text model.
+std::optional<std::int64_t> experts_per_token(const json::Value& config) {
+    for (const char* key :
+         {"num_experts_per_tok", "num_experts_per_token", "moe_top_k", "moe_topk", "top_k_experts"}) {
+        const std::optional<json::Value> count = config.find(key);
+        if (count && count->is_integer() && count->integer() > 0) {
+            return count->integer();
+        }
+    }
+    const std::optional<json::Value> text = config.find("text_config");
+    return text && text->is_object() ? experts_per_token(*text) : std::nullopt;
 }
 
 // transformers collects the classes of a model and its parts in a set, which has no order.

@@ -21,7 +21,7 @@ struct SweepOptions {
     ModelOptions model;
     ClusterOptions cluster;
     JobOptions job;
-    PolicyOptions policy;
+    PolicyOptions policy{.default_policy = "size"};
     OutputOptions output;
 };
 
@@ -55,18 +55,6 @@ ModelGraph load(ModelOptions options, std::vector<Assumption>& assumptions) {
     return model;
 }
 
-/// Thresholds are swept unless a policy is given that leaves nothing open: `size` without a number does.
-bool leaves_threshold_open(const PolicyOptions& options) {
-    return options.policies.empty() || std::ranges::find(options.policies, "size") != options.policies.end();
-}
-
-const RuntimeInfo& runtime_of(const PolicyOptions& options) {
-    if (!options.runtime.empty()) {
-        return runtime(options.runtime);
-    }
-    return runtime(!options.policies.empty() && options.is_fsdp2() ? "fsdp2" : "fsdp1");
-}
-
 int run(const SweepOptions& options) {
     const std::string& file = options.output.file;
     const Format format = file.empty() ? Format::json : format_of(file);  // a bad name stops before the work
@@ -74,13 +62,11 @@ int run(const SweepOptions& options) {
     const ModelGraph model = load(options.model, assumptions);
     const ModuleTree tree = flatten(model);
     const Cluster cluster = options.cluster.find();
-    const RuntimeInfo& info = runtime_of(options.policy);
-    const std::vector<ListedJob> jobs =
-        options.job.jobs(model, cluster, info, options.policy.use_orig_params);
+    const std::vector<ListedJob> jobs = options.job.jobs(model, cluster, options.policy.default_runtime());
     SweepQuestion question{.model = model,
                            .tree = tree,
-                           .policy = options.policy.written(tree, "size"),
-                           .sweep_thresholds = leaves_threshold_open(options.policy),
+                           .policy = options.policy.spec(tree),
+                           .sweep_thresholds = options.policy.leaves_threshold_open(),
                            .wrap = options.policy.wrap_options(tree),
                            .jobs = {},
                            .cluster = cluster};
@@ -95,9 +81,6 @@ int run(const SweepOptions& options) {
         assumptions.insert(assumptions.end(), more.begin(), more.end());
     };
     append(options.cluster.assumptions(cluster));
-    assumptions.push_back({"runtime", std::string(info.name),
-                           options.policy.runtime.empty() ? "default" : "--runtime",
-                           "rules of PyTorch 2.13"});
     append(options.job.assumptions(model, question.jobs[result.plans[result.shown].job]));
     append(std::move(result.assumptions));
     result.assumptions = std::move(assumptions);
@@ -127,8 +110,9 @@ constinit const cli::CommandInfo sweep{
         const auto options = std::make_shared<cli::SweepOptions>();
         options->model.declare(arguments);
         options->cluster.declare(arguments);
-        options->policy.declare(arguments);
         options->job.declare(arguments);
+        options->policy.declare(arguments);
+        arguments.group("Output");
         options->output.declare(arguments, "JSON or HTML by the suffix");
         return [options] { return cli::run(*options); };
     },

@@ -14,8 +14,10 @@ namespace {
 
 struct UnitsOptions {
     ModelOptions model;
-    PolicyOptions policy;
+    PolicyOptions policy{.default_policy = "blocks"};
     OutputOptions output;
+    std::string runtime;
+    bool use_orig_params = false;
     std::int64_t gpus = 8;
     std::int64_t rank = 0;
     std::string param_dtype;
@@ -23,6 +25,7 @@ struct UnitsOptions {
 
 WrapOptions wrap_options(const UnitsOptions& options, const ModuleTree& tree) {
     WrapOptions out = options.policy.wrap_options(tree);
+    out.use_orig_params = options.use_orig_params;
     out.world_size = static_cast<int>(options.gpus);
     out.rank = static_cast<int>(options.rank);
     if (options.rank >= options.gpus) {
@@ -41,13 +44,34 @@ WrapOptions wrap_options(const UnitsOptions& options, const ModuleTree& tree) {
     return out;
 }
 
+bool is_fsdp2(const UnitsOptions& options) {
+    const std::string runtime = options.runtime.empty() ? options.policy.default_runtime() : options.runtime;
+    const std::vector<std::string> known{"fsdp1", "fsdp2"};
+    if (std::ranges::find(known, runtime) == known.end()) {
+        throw Error(ErrorKind::input, "--runtime",
+                    "expected fsdp1 or fsdp2, found \"" + runtime + '"' + did_you_mean(runtime, known));
+    }
+    return runtime == "fsdp2";
+}
+
+PolicySpec policy_of(const UnitsOptions& options, const ModuleTree& tree, const WrapOptions& how) {
+    PolicySpec spec = options.policy.spec(tree);
+    if (is_fsdp2(options)) {
+        return as_fully_shard_calls(tree, spec, how);
+    }
+    if (spec.kind == PolicySpec::Kind::calls) {
+        spec.kind = PolicySpec::Kind::manual;
+    }
+    return spec;
+}
+
 int run_units(const UnitsOptions& options) {
     const ModelGraph graph = options.model.load();
     print_notes(graph.notes);
     const ModuleTree tree = flatten(graph);
     const WrapOptions how = wrap_options(options, tree);
-    const WrapPlan plan = wrap(tree, options.policy.spec(tree, how), how);
-    const bool fsdp2 = options.policy.is_fsdp2();
+    const WrapPlan plan = wrap(tree, policy_of(options, tree, how), how);
+    const bool fsdp2 = is_fsdp2(options);
     if (!options.output.file.empty()) {
         write_file(options.output.file, units_json(tree, plan, fsdp2, how));
     }
@@ -73,9 +97,15 @@ constinit const cli::CommandInfo units{
             const auto options = std::make_shared<cli::UnitsOptions>();
             options->model.declare(arguments);
             options->policy.declare(arguments);
+            arguments.group("Sharding");
+            arguments.option("--runtime", options->runtime,
+                             "fsdp1 or fsdp2; fsdp2 unless a size: or rules: policy is asked for", "RUNTIME");
+            arguments.flag("--use-orig-params", options->use_orig_params,
+                           "FSDP1 keeps the original parameters");
             arguments.option("--gpus", options->gpus, "ranks that a parameter is sharded over", 1, 1 << 20);
             arguments.option("--rank", options->rank, "the rank whose pieces are shown", 0, 1 << 20);
             arguments.option("--param-dtype", options->param_dtype, "MixedPrecision(param_dtype=…)", "DTYPE");
+            arguments.group("Output");
             options->output.declare(arguments, "JSON");
             return std::function<int()>([options] { return cli::run_units(*options); });
         },
