@@ -9,7 +9,6 @@
 namespace fsdplan {
 namespace {
 
-constexpr std::string_view torch_linear = "torch.nn.modules.linear.Linear";
 constexpr std::string_view torch_embedding = "torch.nn.modules.sparse.Embedding";
 constexpr std::string_view torch_convolution = "torch.nn.modules.conv._ConvNd";
 constexpr std::string_view torch_norms = "torch.nn.modules.normalization.";
