@@ -5,6 +5,7 @@
 
 #include "base/file.hpp"
 #include "command.hpp"
+#include "fsdplan/schedule.hpp"
 #include "options.hpp"
 #include "policy_options.hpp"
 #include "units_output.hpp"
@@ -19,6 +20,7 @@ struct UnitsOptions {
     std::string runtime;
     bool use_orig_params = false;
     std::int64_t gpus = 8;
+    std::optional<std::string> mesh;
     std::int64_t rank = 0;
     std::string param_dtype;
 };
@@ -26,11 +28,12 @@ struct UnitsOptions {
 WrapOptions wrap_options(const UnitsOptions& options, const ModuleTree& tree) {
     WrapOptions out = options.policy.wrap_options(tree);
     out.use_orig_params = options.use_orig_params;
-    out.world_size = static_cast<int>(options.gpus);
+    const std::int64_t ranks = options.mesh ? parse_mesh(*options.mesh).shard : options.gpus;
+    out.world_size = static_cast<int>(ranks);
     out.rank = static_cast<int>(options.rank);
-    if (options.rank >= options.gpus) {
+    if (options.rank >= ranks) {
         throw Error(ErrorKind::input, "--rank",
-                    "expected a rank below --gpus " + std::to_string(options.gpus));
+                    "expected a rank below the " + std::to_string(ranks) + " that share a parameter");
     }
     if (!options.param_dtype.empty()) {
         out.mixed_precision = true;
@@ -103,6 +106,8 @@ constinit const cli::CommandInfo units{
             arguments.flag("--use-orig-params", options->use_orig_params,
                            "FSDP1 keeps the original parameters");
             arguments.option("--gpus", options->gpus, "ranks that a parameter is sharded over", 1, 1 << 20);
+            arguments.option("--mesh", options->mesh, "replicas x shards instead of --gpus, such as 2x8",
+                             "RxS");
             arguments.option("--rank", options->rank, "the rank whose pieces are shown", 0, 1 << 20);
             arguments.option("--param-dtype", options->param_dtype, "MixedPrecision(param_dtype=…)", "DTYPE");
             arguments.group("Output");
