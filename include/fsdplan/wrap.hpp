@@ -194,6 +194,9 @@ std::vector<std::string> default_keep_full_precision();
 /// Throws Error(input) for paths and classes in `spec` or `options` that the model does not have.
 WrapPlan wrap(const ModuleTree& tree, const PolicySpec& spec, const WrapOptions& options);
 
+/// Why a module is or is not a unit, in a sentence that begins with "is a unit: " or "is no unit: ".
+std::string why(const ModuleTree& tree, const PolicySpec& spec, const WrapOptions& options, ModuleIndex m);
+
 /// Parses --policy values; several recursive ones are or-ed. `tree` serves names, near names and `blocks`.
 /// Throws Error(input) at --policy, for a class that matches nothing with the nearest names and their counts.
 PolicySpec parse_policy(std::span<const std::string> texts, const ModuleTree& tree);

@@ -209,7 +209,11 @@ Document::Document(std::string_view text, std::string file) : file_(std::move(fi
         throw Error(ErrorKind::input, file_,
                     "not valid JSON at byte " + std::to_string(nul) + ": a zero byte");
     }
+    // RapidJSON reads to the end of a multi-byte character, also of one that the text cuts off.
+    constexpr std::size_t longest_character = 4;
+    characters_.reserve(text.size() + longest_character);
     characters_ = text;
+    characters_.append(longest_character, '\0');
     Builder builder(*this);
     rapidjson::InsituStringStream stream(characters_.data());
     rapidjson::Reader reader;

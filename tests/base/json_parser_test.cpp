@@ -199,6 +199,13 @@ TEST(JsonParser, FindsDuplicatesAmongManyKeys) {
     EXPECT_EQ(ours(text + "\"key500\": 0}").fault, "x.json: the key \"key500\" occurs twice in one object");
 }
 
+// RapidJSON used to read past the end here; an address-sanitized build shows it.
+TEST(JsonParser, ACharacterThatTheTextCutsOffIsRefused) {
+    for (const char* text : {"[\"\xf0", "[\"\xf0\x9f", "[\"\xe2\x82", "{\"\xc3"}) {
+        EXPECT_NE(ours(text).fault, "") << text;
+    }
+}
+
 TEST(JsonParser, SaysWhereTheTextGoesWrong) {
     EXPECT_EQ(ours("[1, 2 3]").fault,
               "x.json: not valid JSON at byte 6: Missing a comma or ']' after an array element.");

@@ -23,6 +23,7 @@ struct UnitsOptions {
     std::optional<std::string> mesh;
     std::int64_t rank = 0;
     std::string param_dtype;
+    std::vector<std::string> why;
 };
 
 WrapOptions wrap_options(const UnitsOptions& options, const ModuleTree& tree) {
@@ -73,13 +74,26 @@ int run_units(const UnitsOptions& options) {
     print_notes(graph.notes);
     const ModuleTree tree = flatten(graph);
     const WrapOptions how = wrap_options(options, tree);
-    const WrapPlan plan = wrap(tree, policy_of(options, tree, how), how);
+    const PolicySpec spec = policy_of(options, tree, how);
+    const WrapPlan plan = wrap(tree, spec, how);
+    std::string reasons;
+    for (const std::string& path : options.why) {
+        const std::optional<ModuleIndex> m = tree.find(path);
+        if (!m) {
+            throw Error(ErrorKind::input, "--why", "the model has no module \"" + path + '"');
+        }
+        reasons += fmt::format("{} ({}) {}\n", path.empty() ? "the root" : path,
+                               short_name(tree.class_info(*m).name), why(tree, spec, how, *m));
+    }
     const bool fsdp2 = is_fsdp2(options);
     if (!options.output.file.empty()) {
         write_file(options.output.file, units_json(tree, plan, fsdp2, how));
     }
     fmt::print("{}",
                options.output.json ? units_json(tree, plan, fsdp2, how) : units_text(tree, plan, fsdp2, how));
+    if (!options.output.json) {
+        fmt::print("{}{}", reasons.empty() ? "" : "\n", reasons);
+    }
     const bool refused = std::ranges::any_of(
         plan.diagnostics, [](const Diagnostic& d) { return d.severity != Severity::warning; });
     return refused ? answered_no : answered;
@@ -111,6 +125,8 @@ constinit const cli::CommandInfo units{
             arguments.option("--rank", options->rank, "the rank whose pieces are shown", 0, 1 << 20);
             arguments.option("--param-dtype", options->param_dtype, "MixedPrecision(param_dtype=…)", "DTYPE");
             arguments.group("Output");
+            arguments.option("--why", options->why,
+                             "say why this module is or is not a unit; may be repeated", "MODULE");
             options->output.declare(arguments, "JSON");
             return std::function<int()>([options] { return cli::run_units(*options); });
         },
