@@ -72,6 +72,9 @@ struct ModuleClass {
 /// The last part of a full class name.
 std::string_view short_name(std::string_view class_name);
 
+/// Module paths "a" and "b" joined by a dot; the other alone when one is empty.
+std::string join_path(std::string_view a, std::string_view b);
+
 struct Tensor {
     std::vector<std::int64_t> shape;  ///< empty for a scalar and for an uninitialised parameter
     DType dtype = DType::float32;

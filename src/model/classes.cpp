@@ -9,6 +9,14 @@ std::string_view short_name(std::string_view class_name) {
     return dot == std::string_view::npos ? class_name : class_name.substr(dot + 1);
 }
 
+std::string join_path(std::string_view a, std::string_view b) {
+    std::string out(a);
+    if (!a.empty() && !b.empty()) {
+        out += '.';
+    }
+    return out += b;
+}
+
 ClassSet::ClassSet(const ModuleTree& tree, std::span<const std::string> names) {
     const auto means = [names](std::string_view class_name) {
         return std::ranges::any_of(names, [class_name](const std::string& n) {

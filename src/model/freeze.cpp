@@ -17,10 +17,6 @@ bool covers(std::string_view pattern, std::string_view path) {
     return true;
 }
 
-std::string joined(const std::string& path, const std::string& name) {
-    return path.empty() ? name : path + "." + name;
-}
-
 struct NamedParameter {
     std::string path;
     TensorIndex tensor{};
@@ -40,7 +36,7 @@ public:
             const ModuleIndex m{static_cast<std::int32_t>(row)};
             for (std::size_t i = 0; i < tree.children(m).size(); ++i) {
                 const ModuleIndex child = tree.children(m)[i];
-                std::string path = joined(path_[row], tree.child_names(m)[i]);
+                std::string path = join_path(path_[row], tree.child_names(m)[i]);
                 if (reached[at(child)] == 0) {
                     reached[at(child)] = 1;
                     path_[at(child)] = std::move(path);
@@ -65,7 +61,7 @@ public:
 private:
     void add(ModuleIndex m, const std::string& path) {
         for (std::size_t i = 0; i < tree_.parameters(m).size(); ++i) {
-            parameters_.push_back({joined(path, tree_.parameter_names(m)[i]), tree_.parameters(m)[i]});
+            parameters_.push_back({join_path(path, tree_.parameter_names(m)[i]), tree_.parameters(m)[i]});
         }
     }
 

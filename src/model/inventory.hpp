@@ -87,7 +87,4 @@ std::vector<ChildRun> runs_of_children(const ModuleTree& tree, ModuleIndex m);
 /// "0-31" for such a run, else the slot's name.
 std::string run_name(const ModuleTree& tree, ModuleIndex m, ChildRun run);
 
-/// 1234567 as "1,234,567".
-std::string grouped(std::int64_t number);
-
 }  // namespace fsdplan

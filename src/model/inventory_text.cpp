@@ -4,6 +4,7 @@
 #include <iterator>
 #include <map>
 
+#include "base/quantity.hpp"
 #include "model/inventory.hpp"
 
 namespace fsdplan {
@@ -16,7 +17,7 @@ using Out = std::back_insert_iterator<std::string>;
 std::string shown_bytes(Bytes bytes) {
     constexpr double kib = 1024.0;
     const auto count = static_cast<double>(bytes.count);
-    std::string out = grouped(bytes.count) + " bytes";
+    std::string out = show_integer(bytes.count) + " bytes";
     if (bytes >= 1_GiB) {
         out += fmt::format(", {:.2f} GiB", count / kib / kib / kib);
     } else if (bytes >= 1_MiB) {
@@ -71,24 +72,26 @@ ShownNames shown_names(const ModuleTree& tree) {
 }
 
 void print_totals(const Inventory& inventory, Out out) {
-    fmt::format_to(out, "{:<12} {} in {} tensors ({})\n", "parameters", grouped(inventory.parameters.numel),
-                   inventory.parameters.tensors, shown_bytes(inventory.parameters.bytes));
+    fmt::format_to(out, "{:<12} {} in {} tensors ({})\n", "parameters",
+                   show_integer(inventory.parameters.numel), inventory.parameters.tensors,
+                   shown_bytes(inventory.parameters.bytes));
     for (const DTypeTotals& d : inventory.by_dtype) {
-        fmt::format_to(out, "{:<12} {} {}\n", "", grouped(d.totals.numel), name(d.dtype));
+        fmt::format_to(out, "{:<12} {} {}\n", "", show_integer(d.totals.numel), name(d.dtype));
     }
-    fmt::format_to(out, "{:<12} {}\n", "trainable", grouped(inventory.trainable_numel));
+    fmt::format_to(out, "{:<12} {}\n", "trainable", show_integer(inventory.trainable_numel));
     if (inventory.frozen.tensors > 0) {
-        fmt::format_to(out, "{:<12} {} in {} tensors\n", "frozen", grouped(inventory.frozen.numel),
+        fmt::format_to(out, "{:<12} {} in {} tensors\n", "frozen", show_integer(inventory.frozen.numel),
                        inventory.frozen.tensors);
     }
     if (inventory.buffers.tensors > 0) {
         fmt::format_to(out, "{:<12} {} in {} tensors ({}; {} of them not in a state dict)\n", "buffers",
-                       grouped(inventory.buffers.numel), inventory.buffers.tensors,
-                       shown_bytes(inventory.buffers.bytes), grouped(inventory.non_persistent.count));
+                       show_integer(inventory.buffers.numel), inventory.buffers.tensors,
+                       shown_bytes(inventory.buffers.bytes), show_integer(inventory.non_persistent.count));
     }
-    fmt::format_to(out, "{:<12} {}, {} deep\n", "modules", grouped(inventory.modules), inventory.depth);
+    fmt::format_to(out, "{:<12} {}, {} deep\n", "modules", show_integer(inventory.modules), inventory.depth);
     if (inventory.longest_sequence) {
-        fmt::format_to(out, "{:<12} {} tokens at most\n", "sequence", grouped(*inventory.longest_sequence));
+        fmt::format_to(out, "{:<12} {} tokens at most\n", "sequence",
+                       show_integer(*inventory.longest_sequence));
     }
 }
 
@@ -100,8 +103,8 @@ void print_classes(const Inventory& inventory, const ShownNames& shown, Out out)
     fmt::format_to(out, "\n{:<{}}  {:>9}  {:>18}\n", inventory.classes_known ? "class" : "class (guessed)",
                    width, "instances", "own parameters");
     for (const ClassTotals& c : inventory.classes) {
-        fmt::format_to(out, "{:<{}}  {:>9}  {:>18}\n", shown(c.name), width, grouped(c.instances),
-                       grouped(c.own_numel));
+        fmt::format_to(out, "{:<{}}  {:>9}  {:>18}\n", shown(c.name), width, show_integer(c.instances),
+                       show_integer(c.own_numel));
     }
 }
 
@@ -110,8 +113,8 @@ void print_blocks(const Inventory& inventory, const ShownNames& shown, Out out) 
         fmt::format_to(out, "\nrepeated blocks\n");
     }
     for (const RepeatedBlock& b : inventory.blocks) {
-        fmt::format_to(out, "  {}: {} x {} of {}\n", b.path, grouped(b.count), shown(b.class_name),
-                       grouped(b.numel));
+        fmt::format_to(out, "  {}: {} x {} of {}\n", b.path, show_integer(b.count), shown(b.class_name),
+                       show_integer(b.numel));
     }
 }
 
@@ -132,7 +135,7 @@ void print_no_split(const Inventory& inventory, Out out) {
         fmt::format_to(out, "\nnot split by transformers (_no_split_modules)\n");
     }
     for (const NoSplitClass& c : inventory.no_split) {
-        const std::string count = c.instances == 0 ? "absent from this model" : grouped(c.instances);
+        const std::string count = c.instances == 0 ? "absent from this model" : show_integer(c.instances);
         fmt::format_to(out, "  {}: {}\n", c.name, count);
     }
 }
@@ -141,7 +144,7 @@ class TreeText {
 public:
     explicit TreeText(const ModuleTree& tree)
         : tree_(tree), shown_(shown_names(tree)), seen_(tree.size(), 0), out_(text_) {
-        const std::string width = grouped(tree.numel.front());
+        const std::string width = show_integer(tree.numel.front());
         numel_width_ = static_cast<int>(width.size());
     }
 
@@ -154,8 +157,8 @@ public:
 private:
     void line(ModuleIndex m, int depth, std::string_view name, std::size_t repetitions) {
         const std::string times = repetitions > 1 ? fmt::format(" ({} times)", repetitions) : "";
-        fmt::format_to(out_, "{:>{}}  {:{}}{} {}{}", grouped(tree_.numel[at(m)]), numel_width_, "", 2 * depth,
-                       name, shown_(tree_.class_info(m).name), times);
+        fmt::format_to(out_, "{:>{}}  {:{}}{} {}{}", show_integer(tree_.numel[at(m)]), numel_width_, "",
+                       2 * depth, name, shown_(tree_.class_info(m).name), times);
         for (std::size_t i = 0; i < tree_.parameters(m).size(); ++i) {
             const Tensor& tensor = tree_.tensors[at(tree_.parameters(m)[i])];
             fmt::format_to(out_, " {}[{}]", tree_.parameter_names(m)[i],
@@ -193,16 +196,6 @@ private:
 };
 
 }  // namespace
-
-std::string grouped(std::int64_t number) {
-    std::string digits = std::to_string(number);
-    constexpr std::size_t group = 3;
-    const std::size_t first = number < 0 ? 1 : 0;
-    for (std::size_t at = digits.size(); at > first + group; at -= group) {
-        digits.insert(at - group, 1, ',');
-    }
-    return digits;
-}
 
 std::string inventory_text(const Inventory& inventory) {
     std::string text = inventory.name + "\n";

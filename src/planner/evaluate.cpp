@@ -123,11 +123,16 @@ private:
         lines.gradients = moment.gradient_bytes;
         lines.buffers = moment.buffer_bytes + layout_.reduce_bucket_bytes;
         const RowBytes& kept = about_.activations.kept;
-        const UnitLayout* unit =
-            moment.row < 0 ? nullptr : &layout_.units[static_cast<std::size_t>(moment.row)];
+        std::int32_t begin = 0;  // of the unit at work, if there is one
+        std::int32_t end = 0;
+        if (moment.row >= 0) {
+            const UnitLayout& unit = layout_.units[static_cast<std::size_t>(moment.row)];
+            begin = unit.begin;
+            end = unit.end;
+        }
         switch (moment.phase) {
             case Phase::forward:
-                lines.activations = kept.before(unit->end);
+                lines.activations = kept.before(end);
                 break;
             case Phase::loss:
                 lines.activations = kept.all();
@@ -135,12 +140,11 @@ private:
                 lines.loss = about_.loss.loss;
                 break;
             case Phase::backward:
-                lines.activations =
-                    kept.before(unit->end) + recomputed_in(about_.activations, unit->begin, unit->end);
+                lines.activations = kept.before(end) + recomputed_in(about_.activations, begin, end);
                 break;
             case Phase::gradient:
             case Phase::reduce:
-                lines.activations = kept.before(unit->begin);
+                lines.activations = kept.before(begin);
                 break;
             case Phase::step:
                 lines.transients = job_.offload ? Estimate{} : optimizer_.transients;

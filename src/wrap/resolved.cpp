@@ -46,14 +46,6 @@ std::vector<std::string> paths_nearby(const ModuleTree& tree, std::string_view p
 
 }  // namespace
 
-std::string join_path(std::string_view a, std::string_view b) {
-    std::string out(a);
-    if (!a.empty() && !b.empty()) {
-        out += '.';
-    }
-    return out += b;
-}
-
 ModuleIndex require_module(const ModuleTree& tree, std::string_view path, std::string_view where) {
     const std::optional<ModuleIndex> m = tree.find(path);
     if (!m) {

@@ -26,7 +26,4 @@ ModuleIndex require_module(const ModuleTree& tree, std::string_view path, std::s
 /// The parameter at a path; throws Error(input) at `where` with the nearest paths.
 TensorIndex require_parameter(const ModuleTree& tree, std::string_view path, std::string_view where);
 
-/// "a" and "b" joined by a dot; the other alone when one is empty.
-std::string join_path(std::string_view a, std::string_view b);
-
 }  // namespace fsdplan

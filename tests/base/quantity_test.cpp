@@ -48,6 +48,9 @@ TEST(Show, ThreeDigitsAndAUnit) {
     EXPECT_EQ(show_duration(812'345'678), "812 ms");
     EXPECT_EQ(show_integer(8'030'261'248), "8,030,261,248");
     EXPECT_EQ(show_integer(-1234), "-1,234");
+    EXPECT_EQ(show_integer(-123456), "-123,456");
+    EXPECT_EQ(show_integer(999), "999");
+    EXPECT_EQ(show_integer(0), "0");
 }
 
 }  // namespace

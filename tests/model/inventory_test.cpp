@@ -126,13 +126,5 @@ TEST(TreeText, FoldsEqualSiblingsAndNamesSharedOnes) {
     EXPECT_THAT(toy, HasSubstr("    proj = first.0\n"));
 }
 
-TEST(Grouped, PutsACommaAfterEachThousand) {
-    EXPECT_EQ(grouped(0), "0");
-    EXPECT_EQ(grouped(999), "999");
-    EXPECT_EQ(grouped(1000), "1,000");
-    EXPECT_EQ(grouped(1234567), "1,234,567");
-    EXPECT_EQ(grouped(-123456), "-123,456");
-}
-
 }  // namespace
 }  // namespace fsdplan

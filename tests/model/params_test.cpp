@@ -128,6 +128,7 @@ protected:
     RecordedTotals() : document_(read(FSDPLAN_TEST_DATA "/model/data/params.json"), "params.json") {}
     json::Value models() const { return document_.root().at("models"); }
 
+private:
     json::Document document_;
 };
 

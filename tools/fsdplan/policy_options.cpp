@@ -35,7 +35,7 @@ void match(const ModuleTree& tree, const std::string& glob, WrapOptions& options
         const ModuleIndex module{static_cast<std::int32_t>(m)};
         const std::string path = tree.path(module);
         for (const std::string& name : tree.parameter_names(module)) {
-            paths.push_back(path.empty() ? name : path + "." + name);
+            paths.push_back(join_path(path, name));
             if (glob_matches(glob, paths.back())) {
                 options.ignored_parameters.push_back(paths.back());
             }

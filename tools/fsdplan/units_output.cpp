@@ -6,16 +6,10 @@
 #include <cctype>
 #include <nlohmann/json.hpp>
 
+#include "base/quantity.hpp"
+
 namespace fsdplan::cli {
 namespace {
-
-std::string with_commas(std::int64_t n) {
-    std::string digits = std::to_string(n);
-    for (std::ptrdiff_t at = std::ssize(digits) - 3; at > 0; at -= 3) {
-        digits.insert(static_cast<std::size_t>(at), ",");
-    }
-    return digits;
-}
 
 /// Units that are alike but for the numbers in their paths, as one row.
 struct Row {
@@ -158,10 +152,10 @@ std::string units_text(const ModuleTree& tree, const WrapPlan& plan, bool fsdp2,
     append_diagnostics(plan, out);
     out += fmt::format("{} units under {}, {} with parameters, {} elements managed of {}\n",
                        plan.units.size(), fsdp2 ? "fully_shard (FSDP2)" : "FullyShardedDataParallel (FSDP1)",
-                       with_parameters, with_commas(managed), with_commas(tree.numel[0]));
+                       with_parameters, show_integer(managed), show_integer(tree.numel[0]));
     if (largest != nullptr) {
         out += fmt::format("largest: {} with {} elements\n",
-                           largest->path.empty() ? "the root" : largest->path, with_commas(largest->numel));
+                           largest->path.empty() ? "the root" : largest->path, show_integer(largest->numel));
     }
     const bool flat = !fsdp2 && options.world_size > 1;
     out += fmt::format("\n{:>5}  {:<40} {:<28} {:>15} {:>7}{}\n", "units", "module", "class", "elements each",
@@ -170,8 +164,8 @@ std::string units_text(const ModuleTree& tree, const WrapPlan& plan, bool fsdp2,
         const Unit& unit = *row.first;
         out += fmt::format(
             "{:>5}  {:<40} {:<28} {:>15} {:>7}{}{}\n", row.count, shown_path(tree, row),
-            short_name(tree.class_info(unit.module).name), with_commas(unit.numel), unit.parameters.size(),
-            flat ? fmt::format(" {:>15}", with_commas(unit.shard_numel)) : "", arguments_text(unit));
+            short_name(tree.class_info(unit.module).name), show_integer(unit.numel), unit.parameters.size(),
+            flat ? fmt::format(" {:>15}", show_integer(unit.shard_numel)) : "", arguments_text(unit));
     }
     return out;
 }
