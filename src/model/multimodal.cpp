@@ -27,7 +27,7 @@ std::int64_t patch_width(Scope tower, const Config& config) {
 
 void output_layer(Scope root, Scope language_model, bool tied) {
     const Scope table = language_model["embed_tokens"];
-    const std::vector<std::int64_t> shape = table.shape("weight");
+    const std::vector<std::int64_t>& shape = table.shape("weight");
     const Scope head = linear(root, "lm_head", shape[1], shape[0], false);
     if (tied) {
         head.tie("weight", table, "weight");

@@ -123,11 +123,14 @@ private:
         lines.gradients = moment.gradient_bytes;
         lines.buffers = moment.buffer_bytes + layout_.reduce_bucket_bytes;
         const RowBytes& kept = about_.activations.kept;
-        const UnitLayout* unit =
-            moment.row < 0 ? nullptr : &layout_.units[static_cast<std::size_t>(moment.row)];
+        // Moments of the whole step have no unit, and no phase of a unit either.
+        const bool in_a_unit = moment.row >= 0;
+        const auto row = static_cast<std::size_t>(in_a_unit ? moment.row : 0);
+        const std::int32_t begin = in_a_unit ? layout_.units[row].begin : 0;
+        const std::int32_t end = in_a_unit ? layout_.units[row].end : 0;
         switch (moment.phase) {
             case Phase::forward:
-                lines.activations = kept.before(unit->end);
+                lines.activations = kept.before(end);
                 break;
             case Phase::loss:
                 lines.activations = kept.all();
@@ -135,12 +138,11 @@ private:
                 lines.loss = about_.loss.loss;
                 break;
             case Phase::backward:
-                lines.activations =
-                    kept.before(unit->end) + recomputed_in(about_.activations, unit->begin, unit->end);
+                lines.activations = kept.before(end) + recomputed_in(about_.activations, begin, end);
                 break;
             case Phase::gradient:
             case Phase::reduce:
-                lines.activations = kept.before(unit->begin);
+                lines.activations = kept.before(begin);
                 break;
             case Phase::step:
                 lines.transients = job_.offload ? Estimate{} : optimizer_.transients;

@@ -79,7 +79,7 @@ struct Parts {
 };
 
 ViT backbone(const Config& config, const Place& place, Parts parts) {
-    const ViT c(config);
+    ViT c(config);
     const Scope model = place.create(classes.pretrained("Model"));
     embeddings(c, model, parts.mask_token);
     repeat(model, "layers", c.layers, classes.layer("Layer"),
