@@ -27,9 +27,8 @@ std::int64_t patch_width(Scope tower, const Config& config) {
 
 void output_layer(Scope root, Scope language_model, bool tied) {
     const Scope table = language_model["embed_tokens"];
-    const std::int64_t rows = table.shape("weight").front();
-    const std::int64_t width = table.shape("weight").back();
-    const Scope head = linear(root, "lm_head", width, rows, false);
+    const std::vector<std::int64_t>& shape = table.shape("weight");
+    const Scope head = linear(root, "lm_head", shape[1], shape[0], false);
     if (tied) {
         head.tie("weight", table, "weight");
     }

@@ -123,13 +123,11 @@ private:
         lines.gradients = moment.gradient_bytes;
         lines.buffers = moment.buffer_bytes + layout_.reduce_bucket_bytes;
         const RowBytes& kept = about_.activations.kept;
-        std::int32_t begin = 0;  // of the unit at work, if there is one
-        std::int32_t end = 0;
-        if (moment.row >= 0) {
-            const UnitLayout& unit = layout_.units[static_cast<std::size_t>(moment.row)];
-            begin = unit.begin;
-            end = unit.end;
-        }
+        // Moments of the whole step have no unit, and no phase of a unit either.
+        const bool in_a_unit = moment.row >= 0;
+        const auto row = static_cast<std::size_t>(in_a_unit ? moment.row : 0);
+        const std::int32_t begin = in_a_unit ? layout_.units[row].begin : 0;
+        const std::int32_t end = in_a_unit ? layout_.units[row].end : 0;
         switch (moment.phase) {
             case Phase::forward:
                 lines.activations = kept.before(end);

@@ -21,7 +21,6 @@ std::string_view name(Phase phase) {
         case Phase::loss:
             return "loss";
         case Phase::backward:
-            return "backward";
         case Phase::gradient:
             return "backward";
         case Phase::reduce:

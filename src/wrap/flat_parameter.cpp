@@ -6,7 +6,7 @@ namespace fsdplan {
 
 FlatLayout flat_layout(std::span<const std::int64_t> numels, bool use_orig_params, DType compute_dtype,
                        int world_size) {
-    constexpr std::int64_t alignment_bits = std::int64_t{16} * 8;
+    constexpr std::int64_t alignment_bits = 128;  // 16 bytes
     const std::int64_t aligned =
         use_orig_params ? std::max<std::int64_t>(1, alignment_bits / bits(compute_dtype)) : 1;
     FlatLayout layout;

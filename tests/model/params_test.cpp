@@ -125,11 +125,10 @@ Totals totals_of(const ModelGraph& graph) {
 
 class RecordedTotals : public ::testing::Test {
 protected:
-    RecordedTotals() : document_(read(FSDPLAN_TEST_DATA "/model/data/params.json"), "params.json") {}
-    json::Value models() const { return document_.root().at("models"); }
+    RecordedTotals() : document(read(FSDPLAN_TEST_DATA "/model/data/params.json"), "params.json") {}
+    json::Value models() const { return document.root().at("models"); }
 
-private:
-    json::Document document_;
+    json::Document document;
 };
 
 TEST_F(RecordedTotals, AreThoseOfTheLibrary) {

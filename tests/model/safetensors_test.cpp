@@ -19,7 +19,6 @@ using test::TempFolder;
 using testing::Contains;
 using testing::ElementsAre;
 using testing::HasSubstr;
-using testing::IsEmpty;
 using testing::Not;
 
 std::string fault_of(const std::filesystem::path& path) {

@@ -29,8 +29,8 @@ void both_towers(const Config& config, const Place& place) {
 
 void image_classification(const Config& config, const Place& place) {
     // The text tower is not built, but its configuration has to be possible.
-    [[maybe_unused]] const TowerSizes text_sizes(clip_towers::family, clip_towers::family.text,
-                                                 Config(tower(config, "text_config").value()));
+    [[maybe_unused]] const TowerSizes text(clip_towers::family, clip_towers::family.text,
+                                           Config(tower(config, "text_config").value()));
     const Scope root = place.create(classes.pretrained("ForImageClassification"));
     const std::int64_t width =
         clip_towers::vision_model(tower(config, "vision_config"), Place(root, "vision_model"));

@@ -148,7 +148,7 @@ void adapter(const Wav2Vec2& c, const Config& config, Scope model) {
 }
 
 Wav2Vec2 backbone(const Config& config, const Place& place) {
-    const Wav2Vec2 c(config);
+    Wav2Vec2 c(config);
     const Scope model = place.create(classes.pretrained("Model"));
     if (config.number("mask_time_prob", 0.05) > 0.0 || config.number("mask_feature_prob", 0.0) > 0.0) {
         model.parameter("masked_spec_embed", {c.hidden});
