@@ -14,6 +14,7 @@ enum Status : int {
     answered_no = 1,    ///< nothing fits, PyTorch would refuse, something differs
     bad_input = 2,      ///< the command line or an input is wrong
     machine_lacks = 3,  ///< no such device, no MPI, no NCCL, or a file that cannot be written
+    own_bug = 4,        ///< a bug in fsdplan
 };
 
 /// One command of fsdplan. An entry is one file in tools/fsdplan/commands.

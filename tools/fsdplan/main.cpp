@@ -85,5 +85,8 @@ int main(int argc, char** argv) {
     } catch (const std::bad_alloc&) {
         fmt::print(stderr, "fsdplan: this machine has not enough memory for that input\n");
         return cli::machine_lacks;
+    } catch (const std::exception& error) {
+        fmt::print(stderr, "fsdplan: bug: {}\n", error.what());
+        return cli::own_bug;
     }
 }
