@@ -242,9 +242,13 @@ WrapPlan units_of(const SweepQuestion& question, const TrainingJob& job) {
         return whole_model(question.tree);
     }
     const WrapOptions options = options_for(question, job);
-    WrapPlan plan = wrap(question.tree, question.policy, options);
-    const bool drawn_by_policy = question.policy.kind != PolicySpec::Kind::calls;
-    return info.wraps_by_policy || !drawn_by_policy ? plan : as_calls(question.tree, plan, options);
+    PolicySpec policy = question.policy;
+    const bool calls = policy.kind == PolicySpec::Kind::calls;
+    if (info.wraps_by_policy && calls) {
+        policy.kind = PolicySpec::Kind::manual;  // the same modules, wrapped by hand
+    }
+    const WrapPlan plan = wrap(question.tree, policy, options);
+    return info.wraps_by_policy || calls ? plan : as_calls(question.tree, plan, options);
 }
 
 SweepResult sweep(const SweepQuestion& question) {
