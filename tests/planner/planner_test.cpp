@@ -156,6 +156,19 @@ TEST(Sweep, DdpIsOnePlanWithoutUnits) {
     EXPECT_EQ(term(result.plans[0], "parameter_shards").bytes.value, model.tree.numel[0] * 4);
 }
 
+// Calls under FSDP1 once made units without flat parameters and a total with nothing sharded.
+TEST(Sweep, CallsUnderFsdp1AreWrappedByHand) {
+    const Model model = small_language_model(3);
+    SweepQuestion question = question_about(model, {job_on(8)}, 8);
+    question.policy = {};
+    question.policy.kind = PolicySpec::Kind::calls;
+    question.policy.calls.push_back({.modules = {"layers.0"}});
+    question.sweep_thresholds = false;
+    const PlanResult plan = sweep(question).plans.front();
+    EXPECT_EQ(plan.units, 2);  // the block and the root
+    EXPECT_EQ(term(plan, "parameter_shards").bytes, exactly(model.tree.numel[0] * 4 / 8));
+}
+
 TEST(Sweep, Fsdp2TakesTheSameBoundaries) {
     const Model model = small_language_model(3);
     const SweepResult flat = sweep(question_about(model, {job_on(8)}, 8));
