@@ -75,8 +75,6 @@ struct Unit {
     std::vector<TensorIndex> parameters;       ///< in the order in which the runtime flattens or groups them
     std::vector<std::string> parameter_paths;  ///< the name under which each was met, from the root
     std::int64_t numel = 0;                    ///< elements managed
-    /// Arguments that differ from the root's: (name, value as JSON), e.g. ("sharding_strategy",
-    /// "\"NO_SHARD\"").
     std::vector<std::pair<std::string, std::string>> arguments;
     bool requires_grad = true;  ///< of the flat parameter: any member's
 
@@ -87,10 +85,10 @@ struct Unit {
 
 /// The units and what PyTorch would say about them.
 struct WrapPlan {
-    std::vector<Unit>
-        units;  ///< FSDP1: root first, then pre-order of the wrapped model; FSDP2: in call order
-    std::vector<std::int32_t>
-        construction_order;  ///< indices into `units`, in the order they are constructed
+    /// FSDP1: root first, then pre-order of the wrapped model; FSDP2: in call order.
+    std::vector<Unit> units;
+    /// Indices into `units`, in the order in which they are constructed.
+    std::vector<std::int32_t> construction_order;
     std::vector<Diagnostic> diagnostics;
     /// False when PyTorch stops in the middle and what it would have decided next cannot be said; `units`
     /// then holds those it had constructed.
@@ -201,9 +199,15 @@ std::string why(const ModuleTree& tree, const PolicySpec& spec, const WrapOption
 /// Throws Error(input) at --policy, for a class that matches nothing with the nearest names and their counts.
 PolicySpec parse_policy(std::span<const std::string> texts, const ModuleTree& tree);
 
-/// The same boundaries as fully_shard calls, children before parents and the root last: what somebody writes
-/// who moves a policy to FSDP2.
-PolicySpec as_fully_shard_calls(const ModuleTree& tree, const PolicySpec& spec, const WrapOptions& options);
+/// wrap() under FSDP1: calls are modules wrapped by hand, one after the other.
+WrapPlan wrap_fsdp1(const ModuleTree& tree, const PolicySpec& spec, const WrapOptions& options);
+
+/// wrap() under FSDP2: a policy's boundaries become fully_shard calls (see as_fully_shard).
+WrapPlan wrap_fsdp2(const ModuleTree& tree, const PolicySpec& spec, const WrapOptions& options);
+
+/// The boundaries that a policy of FSDP1 drew as fully_shard calls, children before parents and the root
+/// last: what somebody writes who moves to FSDP2. A plan that is not complete comes back as it is.
+WrapPlan as_fully_shard(const ModuleTree& tree, const WrapPlan& drawn, const WrapOptions& options);
 
 /// A range of thresholds with one result.
 struct ThresholdInterval {

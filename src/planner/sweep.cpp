@@ -23,19 +23,6 @@ WrapOptions options_for(const SweepQuestion& question, const TrainingJob& job) {
     return options;
 }
 
-/// Boundaries that a policy of FSDP1 drew, as fully_shard calls in the order in which they were drawn.
-WrapPlan as_calls(const ModuleTree& tree, const WrapPlan& plan, const WrapOptions& options) {
-    if (!plan.complete) {
-        return plan;
-    }
-    PolicySpec spec;
-    spec.kind = PolicySpec::Kind::calls;
-    for (const std::int32_t index : plan.construction_order) {
-        spec.calls.push_back({.modules = {plan.units[static_cast<std::size_t>(index)].path}});
-    }
-    return wrap(tree, spec, options);
-}
-
 WrapPlan whole_model(const ModuleTree& tree) {
     WrapPlan plan = wrap(tree, {}, {});
     plan.diagnostics.clear();  // they are about flat parameters, which DDP does not have
@@ -65,7 +52,8 @@ std::vector<Boundaries> boundaries_for(const SweepQuestion& question, const Trai
     const WrapOptions options = options_for(question, job);
     const auto add = [&](std::int64_t low, std::optional<std::int64_t> high, WrapPlan plan) {
         out.push_back(
-            {low, high, info.wraps_by_policy ? std::move(plan) : as_calls(question.tree, plan, options)});
+            {low, high,
+             info.wraps_by_policy ? std::move(plan) : as_fully_shard(question.tree, plan, options)});
     };
     const PolicySpec::Member* size = single_size(question.policy);
     if (!question.sweep_thresholds && size == nullptr) {
@@ -242,13 +230,8 @@ WrapPlan units_of(const SweepQuestion& question, const TrainingJob& job) {
         return whole_model(question.tree);
     }
     const WrapOptions options = options_for(question, job);
-    PolicySpec policy = question.policy;
-    const bool calls = policy.kind == PolicySpec::Kind::calls;
-    if (info.wraps_by_policy && calls) {
-        policy.kind = PolicySpec::Kind::manual;  // the same modules, wrapped by hand
-    }
-    const WrapPlan plan = wrap(question.tree, policy, options);
-    return info.wraps_by_policy || calls ? plan : as_calls(question.tree, plan, options);
+    return info.wraps_by_policy ? wrap_fsdp1(question.tree, question.policy, options)
+                                : wrap_fsdp2(question.tree, question.policy, options);
 }
 
 SweepResult sweep(const SweepQuestion& question) {

@@ -6,7 +6,6 @@
 namespace fsdplan {
 namespace {
 
-/// Classes that containers repeat: how often each class is a child of some list or sequence.
 std::vector<std::string> class_names(const ModuleTree& tree) {
     std::vector<std::string> names;
     for (const ModuleClass& c : tree.classes) {

@@ -54,6 +54,10 @@ std::string on_recursive_path(const ModuleTree& tree, const PolicySpec& spec, co
     WrappedModel model(tree, resolved);
     BelowThreshold nothing_asked;
     wrap_recursively(model, policies, nothing_asked);
+    if (resolved.options->mixed_precision && !answers.numel) {  // enters everything without asking the policy
+        answers.numel = tree.numel[at(m)];
+        answers.entered = true;
+    }
     if (!answers.numel) {
         return "a module above it was not entered, so that nobody asked";
     }
@@ -85,7 +89,7 @@ std::string why(const ModuleTree& tree, const PolicySpec& spec, const WrapOption
     const bool is_unit = std::ranges::any_of(plan.units, holds);
     std::string verdict = is_unit ? "is a unit: " : "is no unit: ";
     if (m == ModuleIndex{} && spec.kind != PolicySpec::Kind::calls) {
-        return verdict + "the constructor makes one of the root whatever the policy says";
+        return verdict + "the root is one whatever the policy says";
     }
     if (resolved.ignored(m)) {
         return verdict + "it is ignored";

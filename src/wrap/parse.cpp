@@ -112,20 +112,4 @@ PolicySpec parse_policy(std::span<const std::string> texts, const ModuleTree& tr
     return spec;
 }
 
-PolicySpec as_fully_shard_calls(const ModuleTree& tree, const PolicySpec& spec, const WrapOptions& options) {
-    if (spec.kind == PolicySpec::Kind::calls) {
-        return spec;
-    }
-    PolicySpec calls;
-    calls.kind = PolicySpec::Kind::calls;
-    const WrapPlan decided = wrap(tree, spec, options);
-    std::vector<std::int32_t> order = decided.construction_order;
-    for (const std::int32_t unit : order) {
-        calls.calls.push_back({.modules = {decided.units[static_cast<std::size_t>(unit)].path},
-                               .list = false,
-                               .ignored_parameters = {}});
-    }
-    return calls;
-}
-
 }  // namespace fsdplan

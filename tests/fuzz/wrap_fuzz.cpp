@@ -27,7 +27,7 @@ void wrap_in_all_ways(const ModuleTree& tree) {
                 continue;  // no repeated blocks
             }
             static_cast<void>(wrap(tree, spec, options));
-            static_cast<void>(wrap(tree, as_fully_shard_calls(tree, spec, options), options));
+            static_cast<void>(wrap_fsdp2(tree, spec, options));
         }
         const std::array<std::string, 2> sizes{"size:1", "names:*.0"};
         static_cast<void>(thresholds(tree, parse_policy(sizes, tree), options));

@@ -26,8 +26,9 @@ PolicySpec block_units() {
 StepLayout laid_out(const ModuleTree& tree, const TrainingJob& job) {
     const WrapOptions options = wrap_options(job);
     const bool policy = runtime(job.runtime).wraps_by_policy;
-    const PolicySpec spec = policy ? block_units() : as_fully_shard_calls(tree, block_units(), options);
-    return lay_out(tree, wrap(tree, spec, options), job);
+    const WrapPlan plan =
+        policy ? wrap_fsdp1(tree, block_units(), options) : wrap_fsdp2(tree, block_units(), options);
+    return lay_out(tree, plan, job);
 }
 
 const Moment& moment(const StepLayout& layout, Phase phase, std::int32_t row) {

@@ -142,8 +142,7 @@ TEST(Case08, Float32ParametersOfStateSpaceBlocks) {
     for (const std::string& tensor : c.expect.at("odd_tensors").strings()) {
         EXPECT_THAT(odd_tensors, Contains(tensor));
     }
-    const PolicySpec calls = as_fully_shard_calls(c.tree, policy(c.tree, {"class:Block,SSMBlock"}), {});
-    const WrapPlan fsdp2 = wrap(c.tree, calls, {});
+    const WrapPlan fsdp2 = wrap_fsdp2(c.tree, policy(c.tree, {"class:Block,SSMBlock"}), {});
     EXPECT_EQ(fsdp2.construction_error(), nullptr);
     ASSERT_FALSE(fsdp2.diagnostics.empty());
     EXPECT_EQ(fsdp2.diagnostics[0].severity, Severity::forward_error);

@@ -16,9 +16,9 @@ ModuleTree chain() {
     return flatten(builder.finish());
 }
 
-std::string answer(const std::string& policy, const std::string& path) {
+std::string answer(const std::string& policy, const std::string& path, const WrapOptions& options = {}) {
     const ModuleTree tree = chain();
-    return why(tree, parse_policy(std::span(&policy, 1), tree), {}, *tree.find(path));
+    return why(tree, parse_policy(std::span(&policy, 1), tree), options, *tree.find(path));
 }
 
 TEST(Why, GivesTheNumbersThatDecided) {
@@ -35,11 +35,19 @@ TEST(Why, GivesTheNumbersThatDecided) {
               "is no unit: a module above it was not entered, so that nobody asked");
 }
 
+// Mixed precision puts a policy of its own in front that enters everything.
+TEST(Why, MixedPrecisionEntersWithoutThePolicy) {
+    WrapOptions options;
+    options.mixed_precision = true;
+    EXPECT_EQ(
+        answer("size:200", "a.b", options),
+        "is no unit: 100 of its 100 elements were left after the units inside it, and the policy said no");
+}
+
 TEST(Why, KnowsTheOtherWaysToChoose) {
     EXPECT_EQ(answer("class:Block", "a"), "is a unit: its class or a base of it is named");
     EXPECT_EQ(answer("none", "a"), "is no unit: there is no policy, so that the root is the only unit");
-    EXPECT_EQ(answer("none", ""),
-              "is a unit: the constructor makes one of the root whatever the policy says");
+    EXPECT_EQ(answer("none", ""), "is a unit: the root is one whatever the policy says");
 }
 
 }  // namespace

@@ -58,24 +58,14 @@ bool is_fsdp2(const UnitsOptions& options) {
     return runtime == "fsdp2";
 }
 
-PolicySpec policy_of(const UnitsOptions& options, const ModuleTree& tree, const WrapOptions& how) {
-    PolicySpec spec = options.policy.spec(tree);
-    if (is_fsdp2(options)) {
-        return as_fully_shard_calls(tree, spec, how);
-    }
-    if (spec.kind == PolicySpec::Kind::calls) {
-        spec.kind = PolicySpec::Kind::manual;
-    }
-    return spec;
-}
-
 int run_units(const UnitsOptions& options) {
     const ModelGraph graph = options.model.load();
     print_notes(graph.notes);
     const ModuleTree tree = flatten(graph);
     const WrapOptions how = wrap_options(options, tree);
-    const PolicySpec spec = policy_of(options, tree, how);
-    const WrapPlan plan = wrap(tree, spec, how);
+    const PolicySpec spec = options.policy.spec(tree);
+    const bool fsdp2 = is_fsdp2(options);
+    const WrapPlan plan = fsdp2 ? wrap_fsdp2(tree, spec, how) : wrap_fsdp1(tree, spec, how);
     std::string reasons;
     for (const std::string& path : options.why) {
         const std::optional<ModuleIndex> m = tree.find(path);
@@ -85,7 +75,6 @@ int run_units(const UnitsOptions& options) {
         reasons += fmt::format("{} ({}) {}\n", path.empty() ? "the root" : path,
                                short_name(tree.class_info(*m).name), why(tree, spec, how, *m));
     }
-    const bool fsdp2 = is_fsdp2(options);
     if (!options.output.file.empty()) {
         write_file(options.output.file, units_json(tree, plan, fsdp2, how));
     }
