@@ -41,8 +41,10 @@ struct Verification {
 struct RecordingInfo {
     std::string_view name;
     std::string_view help;
-    /// Whether a file of this name heads a recording of this layout.
-    bool (*recognises)(std::string_view file_name);
+    /// Whether this file heads a recording of this layout. `head`: the first 4 KiB of its text, unpacked when
+    /// it is gzip; empty when it cannot be read. Many layouts are JSON, so look at more than the name's
+    /// ending.
+    bool (*recognises)(const std::string& path, std::string_view head);
     /// Replays one file; throws Error(input) when it cannot be read.
     void (*replay)(const std::string& path, Verification& out);
 };

@@ -3,43 +3,65 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "base/file.hpp"
+
 namespace fsdplan {
 namespace {
 
+constexpr std::size_t head_size = 4096;
+
+// What cannot be read may still be a recording by its name; replaying it then says what is wrong.
+std::string head_of(const std::filesystem::path& file) {
+    try {
+        return read_head(file, head_size);
+    } catch (const Error&) {
+        return {};
+    }
+}
+
 const RecordingInfo* layout_of(const std::filesystem::path& file) {
-    const std::string name = file.filename().string();
+    const std::string path = file.string();
+    const std::string head = head_of(file);
     for (const RecordingInfo* layout : builtin::recordings()) {
-        if (layout->recognises(name)) {
+        if (layout->recognises(path, head)) {
             return layout;
         }
     }
     return nullptr;
 }
 
-std::vector<std::filesystem::path> recordings_in(const std::string& path) {
+struct Recording {
+    std::filesystem::path path;
+    const RecordingInfo* layout = nullptr;
+};
+
+std::vector<Recording> recordings_in(const std::string& path) {
     std::error_code error;
-    std::vector<std::filesystem::path> files;
+    std::vector<Recording> found;
+    const auto look_at = [&](const std::filesystem::path& file) {
+        if (const RecordingInfo* layout = layout_of(file)) {
+            found.push_back({.path = file, .layout = layout});
+        }
+    };
     if (std::filesystem::is_directory(path, error)) {
         for (const auto& entry : std::filesystem::directory_iterator(path, error)) {
-            if (layout_of(entry.path()) != nullptr) {
-                files.push_back(entry.path());
-            }
+            look_at(entry.path());
         }
-        std::ranges::sort(files);
-    } else if (std::filesystem::exists(path, error) && layout_of(path) != nullptr) {
-        files.emplace_back(path);
+        std::ranges::sort(found, {}, &Recording::path);
+    } else if (std::filesystem::exists(path, error)) {
+        look_at(path);
     }
     if (error) {
         throw Error(ErrorKind::input, path, "cannot be read: " + error.message());
     }
-    if (files.empty()) {
+    if (found.empty()) {
         std::string known;
         for (const RecordingInfo* layout : builtin::recordings()) {
             known += (known.empty() ? "" : "; ") + std::string(layout->help);
         }
         throw Error(ErrorKind::input, path, "no recording is here; expected a folder with one of: " + known);
     }
-    return files;
+    return found;
 }
 
 }  // namespace
@@ -47,8 +69,8 @@ std::vector<std::filesystem::path> recordings_in(const std::string& path) {
 Verification verify(std::span<const std::string> paths) {
     Verification out;
     for (const std::string& path : paths) {
-        for (const std::filesystem::path& file : recordings_in(path)) {
-            layout_of(file)->replay(file.string(), out);
+        for (const Recording& recording : recordings_in(path)) {
+            recording.layout->replay(recording.path.string(), out);
         }
     }
     return out;

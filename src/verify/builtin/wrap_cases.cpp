@@ -464,9 +464,9 @@ constinit const RecordingInfo wrap_cases{
     .name = "wrap",
     .help = "wrap boundaries (MODEL.units.json[.gz] with MODEL.tree.json[.gz])",
     .recognises =
-        [](std::string_view file) {
+        [](const std::string& path, std::string_view /*head*/) {
             return std::ranges::any_of(endings,
-                                       [&](std::string_view ending) { return file.ends_with(ending); });
+                                       [&](std::string_view ending) { return path.ends_with(ending); });
         },
     .replay =
         [](const std::string& path, Verification& out) {
