@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -8,117 +9,14 @@
 #include <vector>
 
 #include "fsdplan/base.hpp"
+#include "fsdplan/job.hpp"
 #include "fsdplan/model.hpp"
 #include "fsdplan/wrap.hpp"
 
 // What one training step does with a plan's units: what every rank stores, gathers, reduces and sends.
 namespace fsdplan {
 
-/// torch.distributed.fsdp.ShardingStrategy. FSDP2 says the same with a mesh and reshard_after_forward.
-enum class Strategy : std::uint8_t { full_shard, shard_grad_op, no_shard, hybrid_shard, hybrid_shard_zero2 };
-/// "FULL_SHARD", …, "_HYBRID_SHARD_ZERO2"
-std::string_view name(Strategy strategy);
-/// Any letter case, `-` for `_`; throws Error(input) at --strategy.
-Strategy parse_strategy(std::string_view text);
-/// Sharded in groups, replicated across them.
-bool is_hybrid(Strategy strategy);
-/// Parameters go back to shards after forward and are gathered again in backward.
-bool frees_after_forward(Strategy strategy);
-
-struct Mesh {
-    std::int64_t replicate = 1;  ///< ranks that hold a copy of each shard
-    std::int64_t shard = 1;      ///< ranks that a parameter is split over
-
-    std::int64_t ranks() const { return replicate * shard; }
-    friend bool operator==(const Mesh&, const Mesh&) = default;
-};
-/// "2x8": replicate 2, shard 8; throws Error(input) at --mesh.
-Mesh parse_mesh(std::string_view text);
-
-enum class BackwardPrefetch : std::uint8_t { pre, post, none };
-std::string_view name(BackwardPrefetch prefetch);
-/// "BACKWARD_PRE", "BACKWARD_POST" or "none"; throws Error(input) at --backward-prefetch.
-BackwardPrefetch parse_backward_prefetch(std::string_view text);
-
-struct Optimizer {
-    enum class Kind : std::uint8_t { adamw, adam8bit, sgd };
-    enum class Implementation : std::uint8_t { foreach, fused, for_loop };
-    Kind kind = Kind::adamw;
-    Implementation implementation = Implementation::foreach;
-
-    friend bool operator==(const Optimizer&, const Optimizer&) = default;
-};
-/// "adamw", "adamw:fused", …
-std::string name(const Optimizer& optimizer);
-/// Throws Error(input) at --optimizer.
-Optimizer parse_optimizer(std::string_view text);
-
-struct ActivationCheckpointing {
-    enum class Mode : std::uint8_t {
-        none,
-        blocks,     ///< every repeated block
-        every,      ///< every n-th repeated block
-        selective,  ///< keeps every other matrix product and attention's output, recomputes the rest
-    };
-    Mode mode = Mode::none;
-    int every = 1;  ///< of Mode::every
-
-    friend bool operator==(const ActivationCheckpointing&, const ActivationCheckpointing&) = default;
-};
-/// "none", "blocks", "every:2", "selective"
-std::string name(const ActivationCheckpointing& checkpointing);
-/// Throws Error(input) at --activation-checkpointing.
-ActivationCheckpointing parse_activation_checkpointing(std::string_view text);
-
-struct Loss {
-    enum class Kind : std::uint8_t {
-        cross_entropy,  ///< logits raised to float32, then torch's cross_entropy
-        chunked,        ///< the same in pieces along the tokens
-        low_precision,  ///< cross_entropy on logits in the compute dtype
-        fused,          ///< head and loss in one kernel: logits never exist as a whole
-        none,           ///< no loss over a vocabulary
-    };
-    Kind kind = Kind::cross_entropy;
-    int chunks = 8;  ///< of Kind::chunked and Kind::fused
-
-    friend bool operator==(const Loss&, const Loss&) = default;
-};
-/// "cross-entropy", "chunked:8", …
-std::string name(const Loss& loss);
-/// Throws Error(input) at --loss.
-Loss parse_loss(std::string_view text);
-
-/// Everything the user decides that is neither the model nor the wrap boundaries.
-struct TrainingJob {
-    std::string runtime = "fsdp2";  ///< a name of runtimes()
-    Strategy strategy = Strategy::full_shard;
-    /// FSDP2's reshard_after_forward where it was given: 0 false, 1 true (the root too), k > 1 groups of k.
-    std::optional<std::int64_t> reshard_after_forward;
-    Mesh mesh;
-
-    std::int64_t batch = 1;        ///< sequences per GPU and micro-batch
-    std::int64_t sequence = 2048;  ///< tokens of each
-    std::int64_t accumulate = 1;   ///< micro-batches a step
-    bool no_sync = false;          ///< gradients are reduced in the last micro-batch only
-
-    std::optional<DType> param_dtype = DType::bfloat16;  ///< compute; absent: as stored
-    std::optional<DType> reduce_dtype;                   ///< absent: what the runtime infers
-    std::optional<DType> buffer_dtype;
-
-    Optimizer optimizer;
-    ActivationCheckpointing activation_checkpointing;
-    Loss loss;
-
-    bool use_orig_params = false;
-    BackwardPrefetch backward_prefetch = BackwardPrefetch::pre;
-    bool forward_prefetch = false;
-    bool limit_all_gathers = true;
-    bool offload = false;  ///< shards, their gradients and the optimizer live in host memory
-
-    std::int64_t tokens() const { return batch * sequence; }  ///< of one rank and micro-batch
-};
-
-enum class CollectiveKind : std::uint8_t { all_gather, reduce_scatter, all_reduce };
+enum class CollectiveKind : std::uint8_t { all_gather, reduce_scatter, all_reduce, broadcast, reduce };
 /// "all_gather", …
 std::string_view name(CollectiveKind kind);
 
@@ -127,6 +25,7 @@ enum class RankGroup : std::uint8_t {
     shard,
     replicate,
     post_forward,  ///< FSDP2 with an integer reshard_after_forward
+    world,         ///< all ranks
 };
 
 /// A collective as one rank calls it, and how often in a step.
@@ -147,6 +46,150 @@ struct Collective {
 
     friend bool operator==(const Collective&, const Collective&) = default;
 };
+
+/// What an operation of a schedule is. Operations stand in the order in which the host issues them.
+enum class OpKind : std::uint8_t {
+    compute,     ///< kernels: `flops`, `bytes` read and written, `launches`
+    collective,  ///< `target`: row of Schedule::collectives
+    copy,        ///< `bytes` copied or cast inside device memory
+    to_device,   ///< `bytes` from host memory
+    to_host,     ///< `bytes` to host memory
+    host,        ///< work of the host alone; `target`: a HostWork
+    allocate,    ///< `target`: row of Schedule::buffers, which has no memory now
+    free,        ///< `target`: a buffer that has
+    use,         ///< record_stream: `stream` uses buffer `target` of another stream
+    relabel,     ///< buffer `target` counts as Category `detail` from here on
+    record,      ///< an event on `stream`
+    wait,        ///< `stream` waits for the event that operation `target` recorded; -1: there is none yet
+    block,       ///< the host does
+    mark,        ///< `detail`: a Mark; `bytes`: its number, if it has one
+};
+std::string_view name(OpKind kind);
+
+/// Streams of one device; first in, first out each. Their names depend on the runtime.
+enum class Stream : std::uint8_t { compute, pre_gather, gather, reduce, all_reduce, transfer };
+constexpr std::size_t stream_count = 6;
+
+/// What a buffer holds.
+enum class Category : std::uint8_t {
+    shard,                ///< sharded parameters
+    low_precision_shard,  ///< their cast to the compute dtype (FSDP1)
+    unsharded,            ///< gathered parameters
+    gather_buffer,        ///< FSDP2: what the all-gather writes
+    gather_input,         ///< … and the staging of what it sends
+    post_forward_shard,   ///< FSDP2: slice kept between forward and backward (integer reshard_after_forward)
+    gradient,             ///< unsharded gradients
+    reduce_input,
+    reduce_output,
+    gradient_shard,
+    optimizer,            ///< states
+    optimizer_temporary,  ///< while the optimizer steps
+    activation,           ///< saved for backward
+    logits,               ///< of the head and the loss
+    temporary,            ///< inside a computation
+    module_buffer,
+    input,
+    workspace,  ///< of libraries: cuBLAS
+};
+constexpr std::size_t category_count = 18;
+std::string_view name(Category category);
+
+/// Pass of an iteration.
+enum class Pass : std::uint8_t { forward, backward, recompute, clip, optimizer };
+std::string_view name(Pass pass);
+
+/// Points of the program by which a recording of the real runtime tells where it is.
+enum class Mark : std::uint8_t {
+    microbatch,     ///< number: which
+    forward_begin,  ///< of a unit's module
+    forward_end,
+    copy_out,              ///< gathered parameters are in place
+    reshard,               ///< back to shards; number 0: the memory is kept
+    reshard_post_forward,  ///< to a smaller group
+    loss,
+    pre_backward,
+    post_backward,  ///< number: gradients found
+    post_backward_end,
+    post_backward_frozen,
+    final_begin,  ///< callback at the end of backward
+    final_end,
+    backward_end,
+    optimizer_step,
+    zero_grad,
+};
+std::string_view name(Mark mark);
+
+enum class HostWork : std::uint8_t {
+    unit_hook,  ///< a unit's pre- or post-forward or -backward
+    optimizer,
+};
+
+/// One operation; what it is about stands in the tables of its schedule.
+struct Op {
+    OpKind kind{};
+    Stream stream = Stream::compute;
+    Pass pass = Pass::forward;
+    std::uint8_t detail = 0;
+    std::int32_t unit = -1;       ///< row of Schedule::units; -1: of no unit
+    std::int32_t module = -1;     ///< row of the ModuleTree that computes
+    std::int32_t target = -1;     ///< see OpKind
+    std::int32_t launches = 0;    ///< kernels that the host launches for it
+    std::int32_t prefetched = 0;  ///< a gather that nobody waits for yet
+    std::int64_t bytes = 0;
+    std::int64_t flops = 0;
+
+    friend bool operator==(const Op&, const Op&) = default;
+};
+
+enum class Reduction : std::uint8_t { none, sum, average, premultiplied_sum, maximum };
+std::string_view name(Reduction reduction);
+
+/// A collective as one rank calls it.
+struct CollectiveCall {
+    CollectiveKind kind{};
+    RankGroup group = RankGroup::shard;
+    DType dtype = DType::float32;
+    Reduction reduction = Reduction::none;
+    std::int64_t ranks = 1;
+    std::int64_t input_numel = 0;
+    std::int64_t output_numel = 0;
+
+    /// The full, unsharded size: what nccl-tests calls S.
+    Bytes full_size() const;
+    friend bool operator==(const CollectiveCall&, const CollectiveCall&) = default;
+};
+
+struct Buffer {
+    std::int64_t bytes = 0;
+    Category category{};
+    Stream stream = Stream::compute;  ///< whose pool it comes from
+    bool on_host = false;             ///< pinned host memory: no part of the device's
+    std::int32_t unit = -1;
+    std::int32_t module = -1;
+};
+
+/// Iterations of one rank's training as a list of operations.
+///
+/// Every target of a wait or block is an earlier record; a buffer is allocated and freed in turn, possibly
+/// many times. Operations before the first iteration put in place what lives as long as the training.
+struct Schedule {
+    std::string runtime;
+    std::vector<Op> ops;
+    std::vector<std::int64_t> iteration_begin;  ///< first operation of each iteration
+    std::vector<Buffer> buffers;
+    std::vector<CollectiveCall> collectives;  ///< distinct ones
+    std::vector<std::string> units;           ///< names: module paths, joined by commas for a group
+    std::array<std::string_view, stream_count> stream_names{};
+
+    std::span<const Op> iteration(std::size_t i) const;
+};
+
+/// One line an operation, for people and for comparing: "3  all_gather  gather  layers.0  …".
+std::string to_text(const Schedule& schedule);
+
+/// The first rule that a schedule breaks, or "" (targets in range, events
+/// before their waits, buffers allocated and freed in turn).
+std::string first_fault(const Schedule& schedule);
 
 /// How FSDP2 splits one parameter by rows.
 struct RowShard {

@@ -10,6 +10,10 @@ std::string_view name(CollectiveKind kind) {
             return "reduce_scatter";
         case CollectiveKind::all_reduce:
             return "all_reduce";
+        case CollectiveKind::broadcast:
+            return "broadcast";
+        case CollectiveKind::reduce:
+            return "reduce";
     }
     return "";
 }
@@ -43,6 +47,9 @@ Bytes Collective::sent() const {
             return {ceil_div(full, ranks) * (ranks - 1)};
         case CollectiveKind::all_reduce:
             return {ceil_div(full, ranks) * (ranks - 1) * 2};
+        case CollectiveKind::broadcast:
+        case CollectiveKind::reduce:
+            return {full};
     }
     return {};
 }

@@ -77,6 +77,8 @@ std::string_view shown(RankGroup group) {
             return "shard";
         case RankGroup::replicate:
             return "replicate";
+        case RankGroup::world:
+            return "world";
         case RankGroup::post_forward:
             return "post_forward";
     }
