@@ -1,0 +1,9 @@
+"""Records what the PyTorch of this environment does with FSDP, for `fsdplan verify`."""
+
+from .compat import fake_process_group
+from .dataflow import Description, default_loss, describe
+from .errors import Refused
+from .recorder import Recorder, record
+
+__all__ = ["Description", "Recorder", "Refused", "default_loss", "describe", "fake_process_group", "record"]
+__version__ = "0.1.0"

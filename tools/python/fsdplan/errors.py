@@ -1,0 +1,8 @@
+"""The one exception of this package."""
+
+
+class Refused(Exception):
+    """A recording cannot be made; the text says in one line what is in the way."""
+
+    def __init__(self, message: object) -> None:
+        super().__init__(" ".join(str(message).split()))
