@@ -8,6 +8,7 @@
 #include "fsdplan/model.hpp"
 #include "fsdplan/verify.hpp"
 #include "fsdplan/wrap.hpp"
+#include "verify/case_report.hpp"
 #include "verify/digest.hpp"
 #include "wrap/policy_json.hpp"
 
@@ -160,28 +161,6 @@ WrapOptions read_options(const json::Value& file, const json::Value& row) {
     }
     return options;
 }
-
-/// Collects what differs in one case.
-class CaseReport {
-public:
-    explicit CaseReport(std::string name) : name_(std::move(name)) {}
-
-    void compare(const std::string& where, const std::string& expected, const std::string& got) {
-        if (expected != got) {
-            differences_.push_back({.case_name = name_, .where = where, .expected = expected, .got = got});
-        }
-    }
-
-    void close(Verification& out) {
-        ++out.cases;
-        ++(differences_.empty() ? out.match : out.differ);
-        std::ranges::move(differences_, std::back_inserter(out.differences));
-    }
-
-private:
-    std::string name_;
-    std::vector<Difference> differences_;
-};
 
 /// A unit's arguments as the recorder notes them: what differs from the root's.
 std::map<std::string, std::string> noted_arguments(const Unit& unit, const WrapOptions& options,
