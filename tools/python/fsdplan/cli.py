@@ -40,18 +40,15 @@ class _Parser(argparse.ArgumentParser):
 def main(arguments: Sequence[str] | None = None) -> int:
     """0: recorded; 2: the command line or what it names is wrong, in one line on stderr."""
     warnings.filterwarnings("ignore")
-    show = False
+    options = None
     try:
         options = _parser().parse_args(arguments)
-        show = options.traceback
         print(_record(options))
         return 0
-    except Refused as refused:
-        problem = str(refused)
-    except Exception as error:  # noqa: BLE001 - whatever the user's code or PyTorch says about it
-        problem = " ".join(f"{type(error).__name__}: {error}".split())
-    if show:
-        traceback.print_exc()
+    except Exception as error:  # noqa: BLE001 - also whatever the user's code or PyTorch raises
+        if options is not None and options.traceback:
+            traceback.print_exc()
+        problem = error if isinstance(error, Refused) else Refused(f"{type(error).__name__}: {error}")
     print(f"fsdplan record: {problem}", file=sys.stderr)
     return 2
 

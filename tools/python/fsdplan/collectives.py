@@ -33,7 +33,7 @@ def install(patches: Patches, tape: Tape, engine: str) -> None:
     def gather_single(original: Callable[..., Any]) -> Callable[..., Any]:
         def tap(output_tensor: torch.Tensor, input_tensor: torch.Tensor, group: Any = None,
                 async_op: bool = False) -> Any:
-            ours("all_gather")
+            ours("all_gather", detail=_detail() and input_tensor.dtype is torch.int32)
             memory.track(output_tensor, "ag", retag=engine == "fsdp2")
             tape.collective("all_gather", input_tensor, output_tensor.numel(), group)
             work = original(output_tensor, input_tensor, group=group, async_op=async_op)
@@ -46,7 +46,7 @@ def install(patches: Patches, tape: Tape, engine: str) -> None:
     def gather_list(original: Callable[..., Any]) -> Callable[..., Any]:
         def tap(tensor_list: list[torch.Tensor], tensor: torch.Tensor, group: Any = None,
                 async_op: bool = False) -> Any:
-            ours("all_gather", detail=_detail())  # at this level FSDP1 compares the order of execution
+            ours("all_gather", detail=_detail() and tensor.dtype is torch.int32)
             tape.collective("all_gather", tensor, sum(t.numel() for t in tensor_list), group)
             work = original(tensor_list, tensor, group=group, async_op=async_op)
             for output in tensor_list:
@@ -118,6 +118,7 @@ class FunctionalCollectives(TorchDispatchMode):
 
 
 def _detail() -> bool:
+    """At this level FSDP1 lets the ranks compare which unit is next, before it starts on it."""
     return dist.get_debug_level() == dist.DebugLevel.DETAIL
 
 

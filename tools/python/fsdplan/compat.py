@@ -81,16 +81,15 @@ def fake_process_group(world: int) -> Iterator[None]:
     """
     if dist.is_initialized():
         raise Refused("there is a process group already; fake_process_group makes its own")
-    saved = []
+    pin_memory = torch.Tensor.pin_memory
     if not torch.cuda.is_available():
-        saved.append((torch.Tensor, "pin_memory", torch.Tensor.pin_memory))
         torch.Tensor.pin_memory = lambda self, *_: self  # type: ignore[method-assign,assignment]
-        if not hasattr(torch.cpu.Stream, "synchronize"):
-            torch.cpu.Stream.synchronize = lambda self: None  # type: ignore[attr-defined]
+    for name in ("record_event", "wait_event", "synchronize"):
+        if not hasattr(torch.cpu.Stream, name):  # versions lack some; the CPU has nothing to wait for
+            setattr(torch.cpu.Stream, name, lambda self, *_: None)
     dist.init_process_group("fake", rank=0, world_size=world, store=FakeStore())
     try:
         yield
     finally:
         dist.destroy_process_group()
-        for owner, name, value in saved:
-            setattr(owner, name, value)
+        torch.Tensor.pin_memory = pin_memory  # type: ignore[method-assign]
