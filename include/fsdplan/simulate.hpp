@@ -89,6 +89,28 @@ struct Timeline {
 /// `out` is overwritten; its memory is reused.
 void play(const Schedule& schedule, const OpTimes& times, Timeline& out);
 
+/// How fast work goes that has to share the device, in thousandths of its speed alone.
+///
+/// The model: work of a kind goes at full speed, or at the one slower speed while work of the other kind runs
+/// at all, on whatever stream. Kernels lose the SMs that a collective's channels occupy (taken as many waves:
+/// the share of SMs that is left) or the memory bandwidth that it draws, whichever is worse; a collective
+/// loses to kernels that saturate the memory.
+struct Contention {
+    std::int64_t compute_permille = 1000;     ///< kernels while a collective runs
+    std::int64_t copy_permille = 1000;        ///< copies inside the device meanwhile
+    std::int64_t collective_permille = 1000;  ///< a collective while kernels or copies run
+
+    bool any() const {
+        return compute_permille != 1000 || copy_permille != 1000 || collective_permille != 1000;
+    }
+};
+/// For collectives over NCCL's usual number of channels at the bandwidth of the GPU's links.
+Contention usual_contention(const Gpu& gpu);
+
+/// Plays the operations as a simulation of discrete events: streams as queues, the host as a process, time
+/// from one event to the next. Without contention it says the same as play(), which it is the check of.
+void play_events(const Schedule& schedule, const OpTimes& times, const Contention& contention, Timeline& out);
+
 /// Why a stream stands still.
 enum class Cause : std::uint8_t {
     gather,     ///< an all-gather runs: `culprit`

@@ -1,0 +1,36 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include "fsdplan/schedule.hpp"
+
+namespace fsdplan {
+
+constexpr std::size_t op_kind_count = 14;
+constexpr std::size_t rank_group_count = 4;
+
+/// What runs operations one after the other: the streams, then the host.
+constexpr std::size_t host_lane = stream_count;
+constexpr std::size_t lane_count = stream_count + 1;
+
+/// Keeps a stream busy.
+constexpr bool works_on_device(OpKind kind) {
+    return kind == OpKind::compute || kind == OpKind::collective || kind == OpKind::copy ||
+           kind == OpKind::to_device || kind == OpKind::to_host;
+}
+
+constexpr bool waits(OpKind kind) {
+    return kind == OpKind::wait || kind == OpKind::block;
+}
+
+constexpr bool on_stream(OpKind kind) {
+    return works_on_device(kind) || kind == OpKind::record || kind == OpKind::wait;
+}
+
+constexpr std::size_t lane_of(const Op& op) {
+    return on_stream(op.kind) ? static_cast<std::size_t>(op.stream) : host_lane;
+}
+
+}  // namespace fsdplan

@@ -1,0 +1,103 @@
+#include <algorithm>
+
+#include "fsdplan/simulate.hpp"
+#include "simulate/memory_log.hpp"
+
+namespace fsdplan {
+
+void MemoryLog::begin(const Schedule& schedule, std::size_t at) {
+    while (iteration_ < schedule.iteration_begin.size() &&
+           at >= static_cast<std::size_t>(schedule.iteration_begin[iteration_])) {
+        ++iteration_;
+        profile_.iteration_peak_bytes.push_back(allocated_bytes_);
+    }
+}
+
+void MemoryLog::apply(const Schedule& schedule, std::size_t at, std::int64_t device_bytes,
+                      std::int64_t reserved_bytes) {
+    const Op& op = schedule.ops[at];
+    const auto buffer = static_cast<std::size_t>(op.target);
+    const bool on_host = schedule.buffers[buffer].on_host;
+    const auto change = [&](Category category, std::int64_t bytes) {
+        if (on_host) {
+            host_bytes_ += bytes;
+            profile_.host_peak_bytes = std::max(profile_.host_peak_bytes, host_bytes_);
+            return;
+        }
+        allocated_bytes_ += bytes;
+        profile_.changes.push_back({.op = static_cast<std::int32_t>(at),
+                                    .buffer = op.target,
+                                    .category = category,
+                                    .delta_bytes = bytes,
+                                    .allocated_bytes = allocated_bytes_,
+                                    .reserved_bytes = reserved_bytes});
+    };
+    switch (op.kind) {
+        case OpKind::allocate:
+            category_[buffer] = schedule.buffers[buffer].category;
+            bytes_[buffer] = device_bytes;
+            change(category_[buffer], device_bytes);
+            break;
+        case OpKind::free:
+            change(category_[buffer], -bytes_[buffer]);
+            break;
+        case OpKind::relabel:
+            change(category_[buffer], -bytes_[buffer]);
+            category_[buffer] = static_cast<Category>(op.detail);
+            change(category_[buffer], bytes_[buffer]);
+            break;
+        default:
+            break;
+    }
+    if (allocated_bytes_ > profile_.peak.allocated_bytes) {
+        profile_.peak.allocated_bytes = allocated_bytes_;
+        profile_.peak.op = static_cast<std::int32_t>(at);
+    }
+    if (!profile_.iteration_peak_bytes.empty()) {
+        std::int64_t& peak = profile_.iteration_peak_bytes.back();
+        peak = std::max(peak, allocated_bytes_);
+    }
+}
+
+MemoryProfile MemoryLog::take(const Schedule& schedule) {
+    // The peak is known now: play the changes up to it once more for what was alive.
+    std::vector<std::int64_t> alive(schedule.buffers.size(), 0);
+    for (const MemoryChange& change : profile_.changes) {
+        if (change.op > profile_.peak.op) {
+            break;
+        }
+        profile_.peak.by_category[static_cast<std::size_t>(change.category)] += change.delta_bytes;
+        alive[static_cast<std::size_t>(change.buffer)] += change.delta_bytes;
+    }
+    for (std::size_t i = 0; i < alive.size(); ++i) {
+        if (alive[i] > 0) {
+            profile_.peak.live.push_back(static_cast<std::int32_t>(i));
+        }
+    }
+    std::ranges::stable_sort(profile_.peak.live, std::ranges::greater{},
+                             [&](std::int32_t i) { return alive[static_cast<std::size_t>(i)]; });
+    return std::move(profile_);
+}
+
+std::array<std::int64_t, category_count> bytes_by_category(const MemoryProfile& profile,
+                                                           std::size_t changes) {
+    std::array<std::int64_t, category_count> bytes{};
+    for (std::size_t i = 0; i < changes; ++i) {
+        bytes[static_cast<std::size_t>(profile.changes[i].category)] += profile.changes[i].delta_bytes;
+    }
+    return bytes;
+}
+
+MemoryProfile program_memory(const Schedule& schedule) {
+    MemoryLog log(schedule);
+    for (std::size_t i = 0; i < schedule.ops.size(); ++i) {
+        log.begin(schedule, i);
+        const Op& op = schedule.ops[i];
+        if (op.kind == OpKind::allocate || op.kind == OpKind::free || op.kind == OpKind::relabel) {
+            log.apply(schedule, i, schedule.buffers[static_cast<std::size_t>(op.target)].bytes, 0);
+        }
+    }
+    return log.take(schedule);
+}
+
+}  // namespace fsdplan

@@ -1,0 +1,36 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "fsdplan/simulate.hpp"
+
+namespace fsdplan {
+
+/// Writes a MemoryProfile down while the memory operations of a schedule go by.
+class MemoryLog {
+public:
+    explicit MemoryLog(const Schedule& schedule)
+        : category_(schedule.buffers.size()), bytes_(schedule.buffers.size()) {}
+
+    /// In front of every operation, so that iterations begin where they do.
+    void begin(const Schedule& schedule, std::size_t at);
+    /// An allocate, free or relabel. `device_bytes`: what the buffer takes; of an allocate only.
+    void apply(const Schedule& schedule, std::size_t at, std::int64_t device_bytes,
+               std::int64_t reserved_bytes);
+    /// The profile with what was alive at the peak. The log is used up.
+    MemoryProfile take(const Schedule& schedule);
+
+    MemoryProfile& profile() { return profile_; }
+
+private:
+    MemoryProfile profile_;
+    std::vector<Category> category_;   // of each buffer, as last labelled
+    std::vector<std::int64_t> bytes_;  // that it takes
+    std::int64_t allocated_bytes_ = 0;
+    std::int64_t host_bytes_ = 0;
+    std::size_t iteration_ = 0;
+};
+
+}  // namespace fsdplan
