@@ -121,8 +121,10 @@ def same_settings(read, stored):
         case.pop("wrap")
     if isinstance(stored.get("ac", {}).get("modules"), int):
         stored["ac"]["modules"] = read.get("ac", {}).get("modules")  # patterns
-    if stored.get("reshard_after_forward") is True and "root_reshard_after_forward" not in stored:
-        stored["root_reshard_after_forward"] = True
+    for case in (read, stored):  # what units do, and what the root does: by itself it keeps its parameters
+        given = case.pop("reshard_after_forward", None)
+        root = case.pop("root_reshard_after_forward", False if given is None else given)
+        case["reshard"] = repr((True if given is None else given, root))
     return read == stored
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+import torch.utils.checkpoint
 from torch import nn
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import CheckpointImpl, CheckpointWrapper
 from torch.distributed.fsdp import BackwardPrefetch
@@ -118,8 +119,6 @@ class _FlatSettings:
                 raise Refused(f"{where} has a communication hook; a recording cannot say what it does")
             if getattr(module, "_fsdp_extension", None) is not None:
                 raise Refused(f"{where} combines FSDP with another parallelism; a recording has FSDP alone")
-            if module._is_root is not None:
-                raise Refused("the model has run a forward already; recordings begin with the first one ever")
 
 
 class _ShardedSettings:
@@ -182,7 +181,7 @@ class _ShardedSettings:
             automatic = self._root.handle is not None and values[""] is True
         root = False if automatic else values.get("", False)
         inner = [value for path, value in values.items() if path]
-        common = _most_common(inner, root)
+        common = _most_common(inner, otherwise=True if automatic else root)
         settings: dict[str, Any] = {}
         if not (common is True and automatic):
             settings["reshard_after_forward"] = common
@@ -241,9 +240,6 @@ class _ShardedSettings:
         return dim
 
     def _refuse_unknown(self) -> None:
-        for unit in self._units:
-            if unit.owner._is_root is not None:
-                raise Refused("the model has run a forward already; recordings begin with the first one ever")
         managed = {id(p.sharded_param) for group in self._groups.values() for p in group.fsdp_params}
         for path, parameter in self._model.named_parameters():
             if id(parameter) not in managed:
@@ -282,7 +278,17 @@ def _window(direction: str, targets: dict[str, list[str]], order: list[str]) -> 
 
 def read_checkpointing(root: nn.Module) -> dict[str, Any] | None:
     """Activation checkpointing by wrappers or by transformers' own switch; None when there is none."""
-    wrappers = {clean(path): module for path, module in root.named_modules() if isinstance(module, CheckpointWrapper)}
+    wrappers = {clean(path): module for path, module in root.named_modules() if hasattr(module, "_checkpoint_wrapped_module")}
+    for path, wrapper in wrappers.items():
+        if not isinstance(wrapper, CheckpointWrapper):
+            raise Refused(f"{path} is in a {type(wrapper).__name__}; a recording knows checkpoints alone")
+        function = wrapper.checkpoint_fn
+        if function.func is not torch.utils.checkpoint.checkpoint or set(function.keywords) - {"use_reentrant"}:
+            raise Refused(f"{path} is checkpointed with a function or with options of its own; a recording knows plain "
+                          "checkpoints")
+    layers = [m for m in root.modules() if any(c.__name__ == "GradientCheckpointingLayer" for c in type(m).__mro__)]
+    if len({bool(layer.gradient_checkpointing) for layer in layers}) > 1:
+        raise Refused("the model checkpoints some of its layers; a recording knows all or none")
     switched = [module for module in root.modules() if getattr(module, "gradient_checkpointing", False) is True]
     if wrappers and switched:
         raise Refused("checkpoint wrappers and the model's own gradient checkpointing at once; a recording has one")

@@ -60,13 +60,17 @@ def install(patches: Patches, tape: Tape) -> None:
 
     def post_backward(original: Function) -> Function:
         def tap(group: Any, *rest: Any) -> Any:
-            gradients = [gradient for parameter in group.fsdp_params for gradient in _unsharded_gradients(parameter)]
-            for gradient in gradients:
-                memory.track(gradient, "ugrad", retag=True)
-            count = len(gradients)
-            del gradients[:]
+            stored, held = 0, None
+            for parameter in group.fsdp_params:
+                # `held` keeps the last member's gradient from earlier micro-batches alive until the hook is over, some
+                # bytes longer than PyTorch would. The recordings were made so, and bytes must mean the same in all.
+                held = getattr(parameter, "unsharded_accumulated_grad", None)
+                for gradient in (_fresh_gradient(parameter), held):
+                    if gradient is not None:
+                        stored += 1
+                        memory.track(gradient, "ugrad", retag=True)
             gradient = None
-            tape.add("post_bwd", group, grad=count)
+            tape.add("post_bwd", group, grad=stored)
             with tape.within(group, "rs"):
                 result = original(group, *rest)
             for parameter in group.fsdp_params:
@@ -75,6 +79,7 @@ def install(patches: Patches, tape: Tape) -> None:
                 if getattr(parameter, "unsharded_accumulated_grad", None) is not None:
                     memory.track(parameter.unsharded_accumulated_grad, "ugrad", retag=True)
             tape.add("post_bwd_end", group)
+            del held
             return result
         return tap
 
@@ -97,9 +102,6 @@ def install(patches: Patches, tape: Tape) -> None:
     patches.wrap(compat.state.FSDPState, "_root_post_backward_final_callback", final_callback)
 
 
-def _unsharded_gradients(parameter: Any) -> list[Any]:
-    """What is stored for one parameter: the gradient of this backward, and one kept from backwards without a reduction."""
-    unsharded = getattr(parameter, "_unsharded_param", None)
-    stored = (unsharded.grad if unsharded is not None else None,
-              getattr(parameter, "unsharded_accumulated_grad", None))
-    return [gradient for gradient in stored if gradient is not None]
+def _fresh_gradient(parameter: Any) -> Any:
+    """What this backward has left in the unsharded parameter, if there is one."""
+    return getattr(getattr(parameter, "_unsharded_param", None), "grad", None)

@@ -62,7 +62,7 @@ def model_from_config(folder: str, batch: int, length: int, changes: dict[str, A
     try:
         config = transformers.AutoConfig.from_pretrained(folder, local_files_only=True)
     except (OSError, ValueError) as error:
-        raise Refused(f"{folder}/config.json: {error}") from error
+        raise Refused(f"{folder}/config.json: {str(error).split('. ')[0]}") from error
     for key, value in {"use_cache": False, **changes}.items():
         if key != "use_cache" and not hasattr(config, key):
             raise Refused(f"{folder}/config.json has no {key}")

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+import torch.utils.checkpoint
 from torch import nn
 from torch.distributed.fsdp import FullyShardedDataParallel
 from torch.utils._pytree import tree_leaves
@@ -133,6 +134,13 @@ class Recorder:
             return result
         return tap
 
+    def _checkpoint(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def tap(*args: Any, **kwargs: Any) -> Any:
+            self._tape.refuse("the model calls torch.utils.checkpoint itself; a recording knows checkpoint_wrapper and "
+                              "transformers' gradient_checkpointing_enable")
+            return original(*args, **kwargs)
+        return tap
+
     def _before_step(self, *_: Any) -> None:
         self._tape.stage, self._memory.default = "opt", "opt_tmp"
 
@@ -187,6 +195,10 @@ class Recorder:
         collectives.install(self._patches, self._tape, self._engine)
         (fsdp1 if self._engine == "fsdp1" else fsdp2).install(self._patches, self._tape)
         self._patches.wrap(torch.autograd, "backward", self._backward)
+        if "ac" not in self._case:
+            for owner, name in ((torch.utils.checkpoint, "_checkpoint_without_reentrant_generator"),
+                                (torch.utils.checkpoint.CheckpointFunction, "forward")):
+                self._patches.wrap(owner, name, self._checkpoint)
         self._patches.wrap(FullyShardedDataParallel, "no_sync", self._no_sync)
         for owner in (self._optimizer, self._root):
             self._patches.wrap(owner, "zero_grad", self._zero_grad)

@@ -38,8 +38,12 @@ def engine_of(model: nn.Module) -> str:
 
 
 def find_units(root: nn.Module) -> list[Unit]:
-    """In the order of the runtime, the root first."""
-    return _flat_units(root) if engine_of(root) == "fsdp1" else _sharded_units(root)
+    """In the order of the runtime, the root first. The model must not have run since it was wrapped."""
+    if engine_of(root) == "fsdp1":
+        _refuse_started(FullyShardedDataParallel.fsdp_modules(root))
+        return _flat_units(root)
+    _refuse_started([state for _, state in fsdp2_states(root)])
+    return _sharded_units(root)
 
 
 def name_units(units: list[Unit], tape: Tape) -> None:
@@ -66,6 +70,11 @@ def reshard_after_forward(group: Any) -> bool | int:
     if group.post_forward_mesh_info is group.mesh_info:
         return True
     return group.post_forward_mesh_info.shard_mesh_size
+
+
+def _refuse_started(owners: list[Any]) -> None:
+    if any(owner._is_root is not None for owner in owners):  # the first forward settles which unit is the root
+        raise Refused("the model has run a forward already; recordings begin with the first one ever")
 
 
 def _flat_units(root: nn.Module) -> list[Unit]:

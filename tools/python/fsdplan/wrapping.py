@@ -156,7 +156,7 @@ def _wrap_sharded(model: nn.Module, how: Wrapping) -> nn.Module:
     paths = matching(model, how.wrap)
     _refuse_strangers(how.unit_reshard, paths, "--unit-reshard")
     _refuse_strangers(how.no_unshard_in_backward, paths, "--no-unshard-in-backward")
-    together = {path for group in how.grouped for path in group}
+    together = [path for group in how.grouped for path in group]
     _refuse_strangers(together, paths, "--group")
     modules = {path: _locate(model, path)[1] for path in paths}
     for path in paths:
