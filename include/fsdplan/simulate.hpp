@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "fsdplan/allocator.hpp"
 #include "fsdplan/base.hpp"
 #include "fsdplan/cost.hpp"
 #include "fsdplan/job.hpp"
@@ -186,7 +187,7 @@ struct OutOfMemory {
     std::int64_t requested_bytes = 0;
     std::int64_t allocated_bytes = 0;
     std::int64_t reserved_bytes = 0;
-    std::int64_t limit_bytes = 0;
+    std::int64_t free_bytes = 0;  ///< of the device
 };
 
 /// What memory held, from the first operation to the last, or to the one that ran out of it.
@@ -198,6 +199,7 @@ struct MemoryProfile {
 
     // Of the caching allocator; absent when none took part.
     std::optional<std::int64_t> reserved_peak_bytes;
+    std::optional<std::int64_t> active_peak_bytes;  ///< allocated, or freed while a stream still used it
     std::optional<std::int64_t> alloc_retries;
     std::optional<OutOfMemory> out_of_memory;
 };
@@ -218,6 +220,75 @@ ProcessBytes process_bytes(const Cluster& cluster, std::int64_t communicators);
 /// Distinct groups among the schedule's collectives of more than one rank.
 std::int64_t communicators(const Schedule& schedule);
 
+/// The device's memory and its allocator.
+struct MemorySetup {
+    Bytes device;          ///< all that a process may use
+    Bytes used_by_others;  ///< of it: context and NCCL
+    AllocatorOptions allocator;
+    /// An allocation that fails, waits for the device, gives back what is free and tries again: 10 to 100 ms
+    /// beside the wait.
+    Estimate retry_ns{20'000'000, 10'000'000, 100'000'000};
+    /// Each segment that is given back or, after the first retry, taken anew.
+    Estimate segment_ns{1'000'000, 500'000, 2'000'000};
+};
+/// The cluster's budget, less what a process of this schedule takes beside the allocator.
+MemorySetup usual_memory(const Cluster& cluster, const Schedule& schedule);
+
+/// When the memory of a buffer that another stream used (record_stream) can be handed out again.
+enum class FreeTiming : std::uint8_t {
+    by_clock,  ///< once that stream has come to the free, by the timeline, and the host allocates again
+    at_once,   ///< at the next allocation: the least that can be reserved
+    /// When the program alone makes sure of it: the host blocked on an event behind it, or the allocator
+    /// waited for the device. The most that can be reserved.
+    when_known,
+};
+
+/// What the caching allocator did, as PyTorch's memory snapshots tell it.
+struct AllocatorEvent {
+    enum class Kind : std::uint8_t {
+        segment_alloc,
+        segment_free,
+        segment_map,
+        segment_unmap,
+        alloc,
+        free_requested,
+        free_completed,
+        out_of_memory,
+    };
+    Kind kind{};
+    std::int32_t op = -1;
+    std::int32_t buffer = -1;            ///< of alloc, free_requested, free_completed and out_of_memory
+    int stream = 0;                      ///< value of Stream
+    std::int64_t address = 0;            ///< not of out_of_memory
+    std::int64_t bytes = 0;              ///< as asked for
+    std::int64_t device_free_bytes = 0;  ///< of out_of_memory
+    std::int64_t time_ns = 0;
+};
+struct AllocatorBlock {
+    std::int64_t address = 0;
+    std::int64_t bytes = 0;
+    std::int64_t requested_bytes = 0;
+    std::int32_t buffer = -1;  ///< -1: free
+    bool waiting = false;      ///< freed, but a stream still uses it
+};
+struct AllocatorSegment {
+    std::int64_t address = 0;
+    std::int64_t bytes = 0;
+    int stream = 0;
+    bool small = false;
+    std::vector<AllocatorBlock> blocks;  ///< without gaps
+};
+struct AllocatorLog {
+    AllocatorOptions options;
+    std::vector<AllocatorEvent> events;
+    std::vector<AllocatorSegment> segments;  ///< at the end
+};
+
+/// What the caching allocator makes of the program: its operations in the order in which the host issues
+/// them, each at the host's time. Retries are counted, but cost no time here.
+MemoryProfile device_memory(const Schedule& schedule, const Timeline& timeline, const MemorySetup& setup,
+                            FreeTiming timing, AllocatorLog* log = nullptr);
+
 /// How a Run came about.
 enum class Method : std::uint8_t {
     array_pass,       ///< nothing feeds back: exact for the durations that were put in
@@ -237,12 +308,26 @@ struct Run {
     // Of the last iteration: the interval when predicted, the least and the most when measured.
     Estimate step_ns;
     Estimate exposed_ns;
+    std::optional<StragglerTime> stragglers;  ///< of step_ns.value over all ranks; absent for one
 
     std::optional<MemoryProfile> memory;
-    std::optional<Estimate> reserved_bytes;  ///< peak; low: every free takes effect at once, high: none does
+    std::optional<Estimate> reserved_bytes;  ///< peak; its ends are those of FreeTiming
     std::optional<Estimate> process_bytes;   ///< peak of what nvidia-smi shows
 
     std::vector<std::string> notes;  ///< what is not known or was assumed, one a line
 };
+
+struct SimulationOptions {
+    Pricing pricing;
+    Contention contention;              ///< by default work does not slow other work down
+    std::optional<MemorySetup> memory;  ///< absent: usual_memory()
+    double straggler_sigma = usual_straggler_sigma;
+};
+
+/// Time and memory of a schedule on a cluster. Array passes where nothing feeds back; with contention, or
+/// when the allocator has to retry, the event simulator with memory in its loop. After the first failed
+/// allocation memory is no longer followed, and times go on as if it had succeeded.
+Run simulate(const Schedule& schedule, const Cluster& cluster, const SimulationOptions& options,
+             AllocatorLog* log = nullptr);
 
 }  // namespace fsdplan

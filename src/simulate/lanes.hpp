@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "fsdplan/schedule.hpp"
+#include "fsdplan/simulate.hpp"
 
 namespace fsdplan {
 
@@ -27,6 +27,11 @@ constexpr bool waits(OpKind kind) {
 
 constexpr bool on_stream(OpKind kind) {
     return works_on_device(kind) || kind == OpKind::record || kind == OpKind::wait;
+}
+
+/// The device waits for other ranks.
+constexpr bool is_collective(Cause cause) {
+    return cause == Cause::gather || cause == Cause::reduce || cause == Cause::broadcast;
 }
 
 constexpr std::size_t lane_of(const Op& op) {

@@ -60,6 +60,9 @@ void MemoryLog::apply(const Schedule& schedule, std::size_t at, std::int64_t dev
 }
 
 MemoryProfile MemoryLog::take(const Schedule& schedule) {
+    if (!schedule.ops.empty() && !profile_.out_of_memory) {
+        begin(schedule, schedule.ops.size() - 1);  // iterations that left memory alone
+    }
     // The peak is known now: play the changes up to it once more for what was alive.
     std::vector<std::int64_t> alive(schedule.buffers.size(), 0);
     for (const MemoryChange& change : profile_.changes) {
@@ -91,8 +94,8 @@ std::array<std::int64_t, category_count> bytes_by_category(const MemoryProfile& 
 MemoryProfile program_memory(const Schedule& schedule) {
     MemoryLog log(schedule);
     for (std::size_t i = 0; i < schedule.ops.size(); ++i) {
-        log.begin(schedule, i);
         const Op& op = schedule.ops[i];
+        log.begin(schedule, i);
         if (op.kind == OpKind::allocate || op.kind == OpKind::free || op.kind == OpKind::relabel) {
             log.apply(schedule, i, schedule.buffers[static_cast<std::size_t>(op.target)].bytes, 0);
         }

@@ -23,6 +23,7 @@ public:
     MemoryProfile take(const Schedule& schedule);
 
     MemoryProfile& profile() { return profile_; }
+    const MemoryProfile& profile() const { return profile_; }
 
 private:
     MemoryProfile profile_;

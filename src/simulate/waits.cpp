@@ -214,9 +214,7 @@ std::vector<IterationTime> iteration_times(const Schedule& schedule, const Timel
                 continue;
             }
             time.waiting_ns += ns;
-            const bool collective =
-                wait.cause == Cause::gather || wait.cause == Cause::reduce || wait.cause == Cause::broadcast;
-            time.exposed_ns += collective ? ns : 0;
+            time.exposed_ns += is_collective(wait.cause) ? ns : 0;
         }
     }
     return times;
