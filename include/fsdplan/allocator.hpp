@@ -185,15 +185,19 @@ private:
     struct Block {
         std::int64_t address = 0;
         std::int64_t bytes = 0;
-        std::int64_t requested_bytes = 0;
-        std::uint64_t recorded = 0;  // other streams that use it, a bit each
-        std::uint64_t freed_at = 0;  // searches when it became free
+        std::uint32_t freed_at = 0;  // searches when it became free
         std::int32_t previous = -1;
         std::int32_t next = -1;
         std::int32_t segment = -1;  // slot
-        std::int32_t events = 0;    // outstanding
-        std::int32_t pool = 0;
+        // A free block's place in the heap of the free blocks of its size (see Pool).
+        std::int32_t child = -1;    // first
+        std::int32_t sibling = -1;  // next
+        std::int32_t back = -1;     // previous sibling, or the parent of a first child; -1: root
+        std::uint8_t events = 0;    // outstanding
+        std::uint8_t pool = 0;
         State state = State::unused;
+        std::int64_t requested_bytes = 0;
+        std::uint64_t recorded = 0;  // other streams that use it, a bit each
     };
     struct Segment {
         std::int64_t number = 0;
@@ -203,7 +207,9 @@ private:
     };
     // The small or large blocks of one stream: two for each stream, the small one first.
     struct Pool {
-        // size / 512 in the high bits and the block's index below; in the order of sizes, then of addresses.
+        // One entry for each size of free blocks, sorted: size / 512 in the high bits, below it the index of
+        // the block with the lowest address. The others hang below that one in a pairing heap: training frees
+        // hundreds of blocks of a few sizes.
         std::vector<std::uint64_t> free;
         std::vector<std::int32_t> unmapped;  // ranges of reservations in the order of addresses
     };
@@ -226,13 +232,17 @@ private:
     void need_stream(int stream);
     BlockView view(std::int32_t block) const;
 
-    std::size_t place_of(const Pool& pool, std::int64_t bytes, std::int64_t address, std::size_t end) const;
-    std::size_t place_of(const Pool& pool, std::int32_t block) const;
     void insert_free(std::int32_t block);
     void erase_free(std::int32_t block);
-    std::size_t best_fit(const Pool& pool, std::int64_t size) const;
-    std::size_t least_extended(const Pool& pool, std::size_t place) const;
-    std::int64_t extended_bytes(std::uint64_t key) const;
+    std::int32_t meld(std::int32_t a, std::int32_t b);
+    std::int32_t meld_children(std::int32_t block);
+    template <class Visitor>
+    void for_each_of_size(std::int32_t root, const Visitor& visit) const;
+    template <class Visitor>
+    void for_each_free(const Visitor& visit) const;
+    std::int32_t best_fit(const Pool& pool, std::int64_t size) const;
+    std::int32_t least_extended(const Pool& pool, std::size_t place) const;
+    std::int64_t extended_bytes(std::int32_t block) const;
 
     std::int32_t new_block();
     std::int32_t split(std::int32_t block, std::int64_t bytes);
@@ -273,7 +283,7 @@ private:
     std::int64_t limit_ = AllocatorOptions::unlimited;
     std::int64_t next_address_ = 0;
     std::int64_t next_number_ = 0;
-    std::uint64_t searches_ = 0;         // of the large pools
+    std::uint32_t searches_ = 0;         // of the large pools
     std::uint64_t streams_waiting_ = 0;  // that have events which were not seen complete, a bit each
     std::int64_t reached_everywhere_ = std::numeric_limits<std::int64_t>::min();
     std::int32_t unused_blocks_ = -1;
