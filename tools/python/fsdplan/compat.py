@@ -18,17 +18,21 @@ try:  # public since 2.6
     from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, MixedPrecisionPolicy, fully_shard
     from torch.distributed.fsdp._fully_shard import _fsdp_param_group as param_group
     from torch.distributed.fsdp._fully_shard import _fsdp_state as state
+
+    FSDP2_ON_CPU = True
 except ImportError:
     from torch.distributed._composable.fsdp import CPUOffloadPolicy, FSDPModule, MixedPrecisionPolicy, fully_shard
     from torch.distributed._composable.fsdp import _fsdp_param_group as param_group
     from torch.distributed._composable.fsdp import _fsdp_state as state
+
+    FSDP2_ON_CPU = False  # it asked for CUDA streams in any case
 
 try:
     from torch.distributed.tensor import DTensor, Shard
 except ImportError:
     from torch.distributed._tensor import DTensor, Shard
 
-__all__ = ["CPUOffloadPolicy", "DTensor", "FSDPModule", "MixedPrecisionPolicy", "Shard", "fake_process_group",
+__all__ = ["CPUOffloadPolicy", "DTensor", "FSDPModule", "MixedPrecisionPolicy", "Shard", "check_fsdp2", "fake_process_group",
            "fsdp2_groups", "fsdp2_modules", "fsdp2_states", "fully_shard", "gather_name", "param_group",
            "reduce_scatter_name", "state"]
 
@@ -47,6 +51,11 @@ def gather_name() -> str:
 
 def reduce_scatter_name() -> str:
     return _first(("reduce_scatter_single", "reduce_scatter_tensor"))
+
+
+def check_fsdp2() -> None:
+    if not FSDP2_ON_CPU:
+        raise Refused(f"fully_shard of torch {torch_version()} runs on GPUs only; recording it needs torch 2.6 or newer")
 
 
 def fsdp2_states(root: nn.Module) -> list[tuple[str, Any]]:

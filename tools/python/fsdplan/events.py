@@ -109,7 +109,7 @@ class Patches:
         """Sets `owner.name` to `make(owner.name)`; static methods stay static."""
         if not hasattr(owner, name):
             raise Refused(f"torch {torch_version()} has no {getattr(owner, '__name__', owner)}.{name}, "
-                          "which the recorder listens to; it knows 2.6 to 2.15")
+                          "which the recorder listens to; it was tried with 2.4 to 2.15")
         original = getattr(owner, name)
         stored = vars(owner).get(name, _INHERITED)
         replacement = functools.wraps(original)(make(original))

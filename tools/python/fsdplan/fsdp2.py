@@ -13,6 +13,7 @@ Function = Callable[..., Any]
 
 def install(patches: Patches, tape: Tape) -> None:
     memory = tape.memory
+    widened: set[Any] = set()  # members with a gradient from earlier micro-batches in the wider reduction type
 
     def unshard(original: Function) -> Function:
         def tap(group: Any, async_op: bool = False) -> Any:
@@ -60,24 +61,28 @@ def install(patches: Patches, tape: Tape) -> None:
 
     def post_backward(original: Function) -> Function:
         def tap(group: Any, *rest: Any) -> Any:
+            # `held` keeps the last member's gradient of earlier micro-batches alive until the hook is over, some bytes longer
+            # than PyTorch would. The recordings were made so, and bytes must mean the same in all.
             stored, held = 0, None
             for parameter in group.fsdp_params:
-                # `held` keeps the last member's gradient from earlier micro-batches alive until the hook is over, some
-                # bytes longer than PyTorch would. The recordings were made so, and bytes must mean the same in all.
-                held = getattr(parameter, "unsharded_accumulated_grad", None)
-                for gradient in (_fresh_gradient(parameter), held):
+                fresh, held = _gradients(parameter)
+                stored += (fresh is not None) + (parameter in widened if held is fresh else held is not None)
+                for gradient in (fresh, held):
                     if gradient is not None:
-                        stored += 1
                         memory.track(gradient, "ugrad", retag=True)
-            gradient = None
+            fresh = gradient = None
             tape.add("post_bwd", group, grad=stored)
             with tape.within(group, "rs"):
                 result = original(group, *rest)
             for parameter in group.fsdp_params:
                 if parameter.sharded_param.grad is not None:
                     memory.track(parameter.sharded_param.grad, "sgrad", retag=True)
-                if getattr(parameter, "unsharded_accumulated_grad", None) is not None:
-                    memory.track(parameter.unsharded_accumulated_grad, "ugrad", retag=True)
+                widened.discard(parameter)
+                if (kept := getattr(parameter, "unsharded_accumulated_grad", None)) is not None:
+                    memory.track(kept, "ugrad", retag=True)
+                    if kept.dtype is not parameter._unsharded_param.dtype:
+                        widened.add(parameter)
+            kept = None
             tape.add("post_bwd_end", group)
             del held
             return result
@@ -102,6 +107,10 @@ def install(patches: Patches, tape: Tape) -> None:
     patches.wrap(compat.state.FSDPState, "_root_post_backward_final_callback", final_callback)
 
 
-def _fresh_gradient(parameter: Any) -> Any:
-    """What this backward has left in the unsharded parameter, if there is one."""
-    return getattr(getattr(parameter, "_unsharded_param", None), "grad", None)
+def _gradients(parameter: Any) -> tuple[Any, Any]:
+    """What this backward has left, and what earlier ones without a reduction have left.
+
+    Since 2.15 both are one tensor: earlier gradients in a wider type stay in the parameter and the new one is added.
+    """
+    fresh = getattr(getattr(parameter, "_unsharded_param", None), "grad", None)
+    return fresh, getattr(parameter, "unsharded_accumulated_grad", None)

@@ -8,7 +8,7 @@ from typing import Any
 from torch import nn
 from torch.distributed.fsdp import FullyShardedDataParallel
 
-from .compat import FSDPModule, fsdp2_groups, fsdp2_modules, fsdp2_states
+from .compat import FSDPModule, check_fsdp2, fsdp2_groups, fsdp2_modules, fsdp2_states
 from .errors import Refused
 from .events import Tape
 from .names import clean, short_dtype
@@ -42,6 +42,7 @@ def find_units(root: nn.Module) -> list[Unit]:
     if engine_of(root) == "fsdp1":
         _refuse_started(FullyShardedDataParallel.fsdp_modules(root))
         return _flat_units(root)
+    check_fsdp2()
     _refuse_started([state for _, state in fsdp2_states(root)])
     return _sharded_units(root)
 
