@@ -2,8 +2,11 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "fsdplan/base.hpp"
 #include "fsdplan/model.hpp"
@@ -57,8 +60,20 @@ struct ActivationCheckpointing {
         every,      ///< every n-th repeated block
         selective,  ///< keeps every other matrix product and attention's output, recomputes the rest
     };
+    /// Where the checkpoint stands to the unit around the same module.
+    enum class Placement : std::uint8_t {
+        inside,   ///< unit(checkpoint(module))
+        outside,  ///< checkpoint(unit(module))
+        forward,  ///< the module's forward alone, below its hooks (transformers)
+    };
     Mode mode = Mode::none;
     int every = 1;  ///< of Mode::every
+    Placement placement = Placement::inside;
+    bool reentrant = false;
+    std::vector<std::string> modules{};  ///< paths; instead of a mode
+
+    /// The modules that are checkpointed.
+    std::vector<ModuleIndex> regions(const ModuleTree& tree) const;
 
     friend bool operator==(const ActivationCheckpointing&, const ActivationCheckpointing&) = default;
 };
@@ -85,6 +100,48 @@ std::string name(const Loss& loss);
 /// Throws Error(input) at --loss.
 Loss parse_loss(std::string_view text);
 
+/// What only FullyShardedDataParallel knows.
+struct Fsdp1Options {
+    bool keep_low_precision_gradients = false;
+    bool debug_detail =
+        false;  ///< TORCH_DISTRIBUTED_DEBUG=DETAIL: the order of units is checked across ranks
+};
+
+/// What only fully_shard knows.
+struct Fsdp2Options {
+    /// set_modules_to_forward_prefetch and …_backward_prefetch: unit and targets by module path.
+    using PrefetchLists = std::vector<std::pair<std::string, std::vector<std::string>>>;
+    PrefetchLists forward_prefetch;
+    PrefetchLists backward_prefetch;
+    bool unshard_async_op = false;
+    std::optional<double> gradient_divide_factor;  ///< of the root unit
+    bool force_sum_reduction = false;              ///< of the root unit
+    std::vector<std::string> no_unshard_in_backward;
+    bool reduce_scatter_unused_params = false;
+    std::int64_t reduce_scatter_max_input_buffers = 1;
+    std::int64_t shard_dim = 0;  ///< parameters with more dimensions are sharded along this one
+    // In micro-batches before the last:
+    bool keep_unsharded = false;     ///< set_reshard_after_backward(False), with no_sync
+    bool not_last_backward = false;  ///< set_is_last_backward(False), with no_sync
+    bool no_all_reduce = false;      ///< set_requires_all_reduce(False)
+};
+
+/// Versions of PyTorch that are known, and where they differ.
+struct TorchBehaviour {
+    std::string_view version;
+    /// fully_shard with only param_dtype given reduces in the original dtype instead of param_dtype.
+    bool reduces_in_original_dtype;
+    /// Gradients are cast to a wider reduce dtype as they arrive, not all at once in post-backward.
+    bool widens_gradients_early;
+    /// The last forward's gather buffer is given back before backward's first gather.
+    bool releases_gather_before_backward;
+    std::string_view summary;
+};
+constexpr std::string_view newest_torch = "2.15";
+std::span<const TorchBehaviour> torch_versions();
+/// Of "2.13", "2.13.0", …; throws Error(input) at --torch for one that is not known.
+const TorchBehaviour& torch_behaviour(std::string_view version);
+
 /// Everything the user decides that is neither the model nor the wrap boundaries.
 struct TrainingJob {
     std::string runtime = "fsdp2";  ///< a name of runtimes()
@@ -105,6 +162,15 @@ struct TrainingJob {
     Optimizer optimizer;
     ActivationCheckpointing activation_checkpointing;
     Loss loss;
+
+    /// Version of PyTorch whose behaviour counts; see torch_behaviour().
+    std::string torch = std::string(newest_torch);
+
+    /// Gradients are clipped to a norm of this order; absent: not at all.
+    std::optional<double> clip_norm;
+
+    Fsdp1Options fsdp1;
+    Fsdp2Options fsdp2;
 
     bool use_orig_params = false;
     BackwardPrefetch backward_prefetch = BackwardPrefetch::pre;

@@ -103,6 +103,21 @@ struct ModuleNode {
     std::vector<TensorSlot> buffers;
 };
 
+/// The modules that one forward calls, in order, each before those that it calls itself.
+///
+/// A module that calls no other is a leaf. `from` tells for each leaf the earlier leaves whose results reach
+/// its inputs without passing through another one; -1 is an input of the model.
+struct ForwardCalls {
+    std::vector<ModuleIndex> module;       ///< one entry a call
+    std::vector<std::int32_t> from_begin;  ///< calls + 1 entries: sources of call c are [from_begin[c], …)
+    std::vector<std::int32_t> from;
+    std::vector<std::int32_t> output_from;  ///< leaves that reach the loss directly
+
+    std::size_t size() const { return module.size(); }
+    bool empty() const { return module.empty(); }
+    std::span<const std::int32_t> sources(std::size_t call) const;
+};
+
 /// A model as faithful as its file: what is registered where, with sharing.
 ///
 /// Every module is reachable from `root` and the slots form no cycle. Totals are below `largest_total`.
@@ -114,6 +129,8 @@ struct ModelGraph {
     std::vector<Tensor> tensors;
     ModuleIndex root{};
 
+    /// What a recorded forward called; empty when the file does not say.
+    ForwardCalls calls;
     /// Classes that transformers will not split (`_no_split_modules`), as the model lists them.
     std::vector<std::string> no_split_classes;
     /// Longest sequence that the configuration names; the default of --seq.
@@ -153,6 +170,11 @@ struct ModuleTree {
     std::vector<std::int32_t> parameter_begin;  ///< rows + 1 entries, as child_begin
     std::vector<TensorIndex> parameter;
     std::vector<std::string> parameter_name;
+
+    std::vector<std::int32_t> buffer_begin;  ///< as parameter_begin
+    std::vector<TensorIndex> buffer;
+
+    ForwardCalls calls;  ///< as recorded, by rows; empty when the file does not say
 
     bool has_shared_modules = false;   ///< some module hangs in several slots
     bool has_several_parents = false;  ///< … and these belong to different parents

@@ -166,6 +166,8 @@ struct Buffer {
     bool on_host = false;             ///< pinned host memory: no part of the device's
     std::int32_t unit = -1;
     std::int32_t module = -1;
+
+    friend bool operator==(const Buffer&, const Buffer&) = default;
 };
 
 /// Iterations of one rank's training as a list of operations.
@@ -183,6 +185,36 @@ struct Schedule {
 
     std::span<const Op> iteration(std::size_t i) const;
 };
+
+/// What the user's own computation costs in one call of a module.
+struct CallWork {
+    std::int64_t flops = 0;  ///< forward
+    std::int64_t backward_flops = 0;
+    std::int64_t bytes = 0;  ///< moved in forward
+    std::int64_t backward_bytes = 0;
+    std::int64_t saved_bytes = 0;      ///< kept for backward
+    std::int64_t input_bytes = 0;      ///< what a checkpoint around the call keeps
+    std::int64_t temporary_bytes = 0;  ///< while it runs, in either direction
+    std::int32_t launches = 1;
+    std::int32_t backward_launches = 2;
+    Category saved = Category::activation;
+};
+
+/// What a lowering starts from. Everything outlives it.
+struct LoweringInput {
+    const ModuleTree& tree;
+    const WrapPlan& plan;
+    const TrainingJob& job;
+    /// By row of the tree, for one call; empty: computations cost nothing and save nothing.
+    std::span<const CallWork> work{};
+    CallWork loss{};
+    /// Parameters that no computation reads, where the model's file cannot say so.
+    std::span<const TensorIndex> unread{};
+    int iterations = 2;
+};
+
+/// The training of a plan as a schedule, by the job's runtime. The plan is one that the runtime accepts.
+Schedule lower(const LoweringInput& input);
 
 /// One line an operation, for people and for comparing: "3  all_gather  gather  layers.0  …".
 std::string to_text(const Schedule& schedule);
@@ -274,6 +306,7 @@ struct RuntimeInfo {
     bool has_units;                        ///< false: the model stays whole (DDP)
     std::span<const Strategy> strategies;  ///< the first is the default
     StepLayout (*layout)(const ModuleTree& tree, const WrapPlan& plan, const TrainingJob& job);
+    Schedule (*lower)(const LoweringInput& input);
 };
 std::span<const RuntimeInfo* const> runtimes();
 /// Throws Error(input) at --runtime with the nearest names.

@@ -93,6 +93,7 @@ void fill_slots(const ModelGraph& graph, const std::vector<std::int32_t>& row_of
     std::vector<char> registered(graph.tensors.size(), 0);
     tree.child_begin.push_back(0);
     tree.parameter_begin.push_back(0);
+    tree.buffer_begin.push_back(0);
     for (const ModuleNode* node : node_of) {
         for (const ChildSlot& slot : node->children) {
             tree.child.push_back(ModuleIndex{row_of[at(slot.module)]});
@@ -105,6 +106,10 @@ void fill_slots(const ModelGraph& graph, const std::vector<std::int32_t>& row_of
             registered[at(slot.tensor)] = 1;
             tree.has_uninitialized |= graph.tensors[at(slot.tensor)].uninitialized;
         }
+        for (const TensorSlot& slot : node->buffers) {
+            tree.buffer.push_back(slot.tensor);
+        }
+        tree.buffer_begin.push_back(static_cast<std::int32_t>(tree.buffer.size()));
         tree.child_begin.push_back(static_cast<std::int32_t>(tree.child.size()));
         tree.parameter_begin.push_back(static_cast<std::int32_t>(tree.parameter.size()));
     }
@@ -162,6 +167,10 @@ ModuleTree flatten(const ModelGraph& graph) {
     tree.tensors = graph.tensors;
     const std::vector<std::int32_t> row_of = Rows(graph, tree).build();
     fill_slots(graph, row_of, tree);
+    tree.calls = graph.calls;
+    for (ModuleIndex& module : tree.calls.module) {
+        module = ModuleIndex{row_of[at(module)]};
+    }
     std::int64_t total = 0;
     for (const Tensor& tensor : tree.tensors) {
         total = checked_add(total, tensor.numel, graph.name);
@@ -169,6 +178,11 @@ ModuleTree flatten(const ModelGraph& graph) {
     tree.numel = subtree_numel(tree);
     number_shapes(tree);
     return tree;
+}
+
+std::span<const std::int32_t> ForwardCalls::sources(std::size_t call) const {
+    const auto begin = static_cast<std::size_t>(from_begin[call]);
+    return std::span(from).subspan(begin, static_cast<std::size_t>(from_begin[call + 1]) - begin);
 }
 
 std::span<const ModuleIndex> ModuleTree::children(ModuleIndex m) const {

@@ -284,4 +284,29 @@ StepLayout lay_out(const ModuleTree& tree, const WrapPlan& plan, const TrainingJ
     return runtime(job.runtime).layout(tree, plan, job);
 }
 
+std::vector<ModuleIndex> ActivationCheckpointing::regions(const ModuleTree& tree) const {
+    std::vector<ModuleIndex> found;
+    for (const std::string& path : modules) {
+        if (const std::optional<ModuleIndex> m = tree.find(path)) {
+            found.push_back(*m);
+        }
+    }
+    if (mode == Mode::none) {
+        return found;
+    }
+    const ClassSet blocks(tree, block_classes(tree));
+    std::int64_t seen = 0;
+    for (std::size_t m = 0; m < tree.size(); ++m) {
+        if (blocks.matches(tree, static_cast<ModuleIndex>(m)) &&
+            (mode != Mode::every || seen++ % every == 0)) {
+            found.push_back(static_cast<ModuleIndex>(m));
+        }
+    }
+    return found;
+}
+
+Schedule lower(const LoweringInput& input) {
+    return runtime(input.job.runtime).lower(input);
+}
+
 }  // namespace fsdplan

@@ -62,6 +62,7 @@ public:
         }
         graph_.root = ModuleIndex{module_ids_.position(root_.at("root"))};
         check_structure();
+        read_calls();
         return std::move(graph_);
     }
 
@@ -207,6 +208,62 @@ private:
             if (state[m] == unseen) {
                 fail_at_module(ModuleIndex{static_cast<std::int32_t>(m)}, "is not reachable from the root");
             }
+        }
+    }
+
+    // `forward_order`, and with it the dataflow between the calls.
+    void read_calls() {
+        const auto order = root_.find("forward_order");
+        if (!order) {
+            return;
+        }
+        std::unordered_map<std::string, ModuleIndex> by_path;
+        list_paths(graph_.root, "", by_path);
+        ForwardCalls& calls = graph_.calls;
+        for (const json::Value path : order->elements()) {
+            const auto found = by_path.find(std::string(path.string()));
+            if (found == by_path.end()) {
+                throw Error(ErrorKind::input, path.where(), "there is no module " + path.shown());
+            }
+            calls.module.push_back(found->second);
+        }
+        const auto count = static_cast<std::int64_t>(calls.module.size());
+        const auto sources = [&](const json::Value& list, std::int64_t before) {
+            for (const json::Value source : list.elements()) {
+                calls.from.push_back(static_cast<std::int32_t>(source.integer(-1, before - 1)));
+            }
+        };
+        calls.from_begin.push_back(0);
+        if (const auto flow = root_.find("dataflow")) {
+            for (const json::Value row : flow->elements()) {
+                row.allow_only({"call", "from"});
+                const json::Value call = row.at("call");
+                const auto next = static_cast<std::int64_t>(calls.from_begin.size()) - 1;
+                // In call order, so that the sources can stand in one array.
+                calls.from_begin.resize(static_cast<std::size_t>(call.integer(next, count - 1)) + 1,
+                                        static_cast<std::int32_t>(calls.from.size()));
+                sources(row.at("from"), call.integer());
+                calls.from_begin.push_back(static_cast<std::int32_t>(calls.from.size()));
+            }
+            calls.from_begin.resize(static_cast<std::size_t>(count) + 1,
+                                    static_cast<std::int32_t>(calls.from.size()));
+            for (const json::Value source : root_.at("output_from").elements()) {
+                calls.output_from.push_back(static_cast<std::int32_t>(source.integer(-1, count - 1)));
+            }
+        } else {
+            calls.from_begin.clear();
+        }
+    }
+
+    // Every path of every module that is called through it; a shared module has several.
+    void list_paths(ModuleIndex m, const std::string& path,
+                    std::unordered_map<std::string, ModuleIndex>& out) const {
+        constexpr std::size_t most_paths = 1U << 20U;  // chains of shared modules have exponentially many
+        if (out.size() >= most_paths || !out.emplace(path, m).second) {
+            return;
+        }
+        for (const ChildSlot& slot : graph_.modules[at(m)].children) {
+            list_paths(slot.module, join_path(path, slot.name), out);
         }
     }
 

@@ -140,6 +140,7 @@ constinit const RuntimeInfo ddp{
     .has_units = false,
     .strategies = strategies,
     .layout = lay_out_ddp,
+    .lower = nullptr,
 };
 
 }  // namespace builtin::runtime

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <array>
 
+#include "schedule/lowerings.hpp"
 #include "schedule/units.hpp"
 
 // FullyShardedDataParallel: one flat parameter a unit.
@@ -370,6 +371,7 @@ constinit const RuntimeInfo fsdp1{
     .has_units = true,
     .strategies = strategies,
     .layout = lay_out_fsdp1,
+    .lower = lower_fsdp1,
 };
 
 }  // namespace builtin::runtime

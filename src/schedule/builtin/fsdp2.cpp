@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <array>
 
+#include "schedule/lowerings.hpp"
 #include "schedule/units.hpp"
 
 // fully_shard: parameters are sharded by rows, one by one, and gathered a unit at a time.
@@ -299,6 +300,7 @@ constinit const RuntimeInfo fsdp2{
     .has_units = true,
     .strategies = strategies,
     .layout = lay_out_fsdp2,
+    .lower = lower_fsdp2,
 };
 
 }  // namespace builtin::runtime

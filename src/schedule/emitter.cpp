@@ -1,0 +1,138 @@
+#include "schedule/emitter.hpp"
+
+namespace fsdplan {
+
+std::int32_t Emitter::buffer(const Buffer& buffer) {
+    out_.buffers.push_back(buffer);
+    live_.push_back(0);
+    return static_cast<std::int32_t>(out_.buffers.size()) - 1;
+}
+
+void Emitter::allocate(std::int32_t buffer) {
+    const Buffer& b = row(buffer);
+    if (b.bytes == 0) {
+        return;
+    }
+    FSDPLAN_ASSERT(!is_live(buffer), "a buffer is allocated once before it is freed");
+    live_[static_cast<std::size_t>(buffer)] = 1;
+    add({.kind = OpKind::allocate,
+         .stream = b.stream,
+         .pass = pass,
+         .unit = b.unit,
+         .target = buffer,
+         .bytes = b.bytes});
+}
+
+void Emitter::free(std::int32_t buffer) {
+    const Buffer& b = row(buffer);
+    if (b.bytes == 0) {
+        return;
+    }
+    FSDPLAN_ASSERT(is_live(buffer), "only what is allocated is freed");
+    live_[static_cast<std::size_t>(buffer)] = 0;
+    add({.kind = OpKind::free,
+         .stream = b.stream,
+         .pass = pass,
+         .unit = b.unit,
+         .target = buffer,
+         .bytes = b.bytes});
+}
+
+void Emitter::release(std::int32_t buffer) {
+    if (buffer >= 0 && is_live(buffer)) {
+        free(buffer);
+    }
+}
+
+void Emitter::use(std::int32_t buffer, Stream stream) {
+    if (row(buffer).stream != stream && is_live(buffer)) {
+        add({.kind = OpKind::use,
+             .stream = stream,
+             .pass = pass,
+             .unit = row(buffer).unit,
+             .target = buffer});
+    }
+}
+
+void Emitter::relabel(std::int32_t buffer, Category category) {
+    if (is_live(buffer)) {
+        add({.kind = OpKind::relabel,
+             .stream = row(buffer).stream,
+             .pass = pass,
+             .detail = static_cast<std::uint8_t>(category),
+             .unit = row(buffer).unit,
+             .target = buffer});
+    }
+}
+
+std::int32_t Emitter::collective(const CollectiveCall& call) {
+    const Key key{static_cast<int>(call.kind),
+                  static_cast<int>(call.group),
+                  static_cast<int>(call.dtype),
+                  static_cast<int>(call.reduction),
+                  call.ranks,
+                  call.input_numel,
+                  call.output_numel};
+    const auto [place, added] =
+        collectives_.try_emplace(key, static_cast<std::int32_t>(out_.collectives.size()));
+    if (added) {
+        out_.collectives.push_back(call);
+    }
+    return place->second;
+}
+
+void Emitter::issue(std::int32_t collective, std::int32_t unit, Stream stream, bool prefetched) {
+    add({.kind = OpKind::collective,
+         .stream = stream,
+         .pass = pass,
+         .unit = unit,
+         .target = collective,
+         .launches = 1,
+         .prefetched = prefetched ? 1 : 0});
+}
+
+void Emitter::copy(std::int64_t bytes, std::int32_t unit, Stream stream, OpKind kind, std::int32_t launches) {
+    if (bytes > 0) {
+        add({.kind = kind,
+             .stream = stream,
+             .pass = pass,
+             .unit = unit,
+             .launches = launches,
+             .bytes = bytes});
+    }
+}
+
+void Emitter::host(HostWork work, std::int32_t unit) {
+    add({.kind = OpKind::host, .pass = pass, .unit = unit, .target = static_cast<std::int32_t>(work)});
+}
+
+std::int32_t Emitter::record(Stream stream) {
+    add({.kind = OpKind::record, .stream = stream, .pass = pass});
+    return static_cast<std::int32_t>(out_.ops.size()) - 1;
+}
+
+void Emitter::wait(Stream stream, std::int32_t event) {
+    add({.kind = OpKind::wait, .stream = stream, .pass = pass, .target = event});
+}
+
+void Emitter::block(std::int32_t event) {
+    add({.kind = OpKind::block, .pass = pass, .target = event});
+}
+
+void Emitter::mark(Mark mark, std::int32_t unit, std::int64_t number) {
+    add({.kind = OpKind::mark,
+         .pass = pass,
+         .detail = static_cast<std::uint8_t>(mark),
+         .unit = unit,
+         .bytes = number});
+}
+
+void Emitter::mark_module(Mark mark, std::int32_t module, std::int32_t unit) {
+    add({.kind = OpKind::mark,
+         .pass = pass,
+         .detail = static_cast<std::uint8_t>(mark),
+         .unit = unit,
+         .module = module});
+}
+
+}  // namespace fsdplan

@@ -1,0 +1,173 @@
+#include "schedule/forward_program.hpp"
+
+#include <algorithm>
+#include <iterator>
+
+namespace fsdplan {
+namespace {
+
+using Call = ForwardProgram::Call;
+
+bool is_container(const ModuleTree& tree, ModuleIndex m) {
+    const std::string_view name = short_name(tree.class_info(m).name);
+    return name == "ModuleList" || name == "ModuleDict" || name == "ParameterList" || name == "ParameterDict";
+}
+
+// Calls nest by the module tree: a call lasts until the last call of a module below it, up to the next call
+// of the same module. A module may be called from outside its place in the tree.
+std::vector<Call> nested(const ModuleTree& tree, std::span<const ModuleIndex> modules) {
+    std::vector<Call> calls(modules.size());
+    std::vector<std::int32_t> latest(tree.size(), -1);  // call of each module
+    for (std::size_t i = 0; i < modules.size(); ++i) {
+        calls[i] = {.module = modules[i], .end = static_cast<std::int32_t>(i) + 1};
+        latest[at(modules[i])] = static_cast<std::int32_t>(i);
+        for (std::int32_t row = tree.parent[at(modules[i])]; row >= 0;
+             row = tree.parent[static_cast<std::size_t>(row)]) {
+            const std::int32_t open = latest[static_cast<std::size_t>(row)];
+            if (open >= 0) {
+                calls[static_cast<std::size_t>(open)].end = static_cast<std::int32_t>(i) + 1;
+            }
+        }
+    }
+    std::vector<std::int32_t> around;
+    for (std::size_t i = 0; i < calls.size(); ++i) {
+        while (!around.empty() &&
+               calls[static_cast<std::size_t>(around.back())].end <= static_cast<std::int32_t>(i)) {
+            around.pop_back();
+        }
+        if (!around.empty()) {
+            Call& parent = calls[static_cast<std::size_t>(around.back())];
+            calls[i].parent = around.back();
+            calls[i].end = std::min(calls[i].end, parent.end);
+            parent.leaf = false;
+        }
+        around.push_back(static_cast<std::int32_t>(i));
+    }
+    return calls;
+}
+
+/// Which calls compute with which parameters.
+class ParameterUses {
+public:
+    ParameterUses(const ModuleTree& tree, ForwardProgram& out, std::span<const TensorIndex> unread)
+        : tree_(tree),
+          out_(out),
+          called_(tree.size(), 0),
+          used_(tree.tensors.size(), -1),
+          unread_(tree.tensors.size(), 0) {
+        for (const Call& call : out.calls) {
+            called_[at(call.module)] = 1;
+        }
+        for (const TensorIndex t : unread) {
+            unread_[at(t)] = 1;
+        }
+    }
+
+    void list() {
+        std::vector<std::int32_t> callers;  // since the last leaf
+        out_.parameter_begin.push_back(0);
+        for (std::int32_t c = 0; c < static_cast<std::int32_t>(out_.calls.size()); ++c) {
+            const Call& call = out_.calls[static_cast<std::size_t>(c)];
+            if (call.leaf) {
+                for (const std::int32_t caller : callers) {
+                    add_own(out_.calls[static_cast<std::size_t>(caller)].module, c);
+                }
+                callers.clear();
+                add_all(call.module, c);
+            } else {
+                callers.push_back(c);
+            }
+            out_.parameter_begin.push_back(static_cast<std::int32_t>(out_.parameter.size()));
+        }
+    }
+
+private:
+    void add_own(ModuleIndex m, std::int32_t call) {
+        for (const TensorIndex t : tree_.parameters(m)) {
+            if (used_[at(t)] != call && unread_[at(t)] == 0) {
+                used_[at(t)] = call;
+                out_.parameter.push_back(t);
+            }
+        }
+    }
+
+    // A leaf computes with the parameters of the modules below it too, since it does not call them (attention
+    // and its output projection in torch.nn.MultiheadAttention).
+    void add_all(ModuleIndex m, std::int32_t call) {
+        add_own(m, call);
+        for (const ModuleIndex child : tree_.children(m)) {
+            if (called_[at(child)] == 0) {
+                add_all(child, call);
+            }
+        }
+    }
+
+    const ModuleTree& tree_;
+    ForwardProgram& out_;
+    std::vector<char> called_;
+    std::vector<std::int32_t> used_;  // last call that a tensor was listed for
+    std::vector<char> unread_;
+};
+
+std::vector<ModuleIndex> in_order_of_registration(const ModuleTree& tree) {
+    std::vector<ModuleIndex> order;
+    for (std::size_t m = 0; m < tree.size(); ++m) {
+        if (!is_container(tree, static_cast<ModuleIndex>(m))) {
+            order.push_back(static_cast<ModuleIndex>(m));
+        }
+    }
+    return order;
+}
+
+void read_in_a_row(ForwardProgram& out) {
+    std::int32_t last = -1;
+    out.source_begin.push_back(0);
+    for (std::size_t c = 0; c < out.calls.size(); ++c) {
+        if (out.calls[c].leaf) {
+            if (last >= 0) {
+                out.source.push_back(last);
+            }
+            last = static_cast<std::int32_t>(c);
+        }
+        out.source_begin.push_back(static_cast<std::int32_t>(out.source.size()));
+    }
+    if (last >= 0) {
+        out.output_from.push_back(last);
+    }
+}
+
+}  // namespace
+
+std::span<const std::int32_t> ForwardProgram::sources(std::int32_t call) const {
+    const auto begin = static_cast<std::size_t>(source_begin[static_cast<std::size_t>(call)]);
+    const auto end = static_cast<std::size_t>(source_begin[static_cast<std::size_t>(call) + 1]);
+    return std::span(source).subspan(begin, end - begin);
+}
+
+std::span<const TensorIndex> ForwardProgram::parameters(std::int32_t call) const {
+    const auto begin = static_cast<std::size_t>(parameter_begin[static_cast<std::size_t>(call)]);
+    const auto end = static_cast<std::size_t>(parameter_begin[static_cast<std::size_t>(call) + 1]);
+    return std::span(parameter).subspan(begin, end - begin);
+}
+
+ForwardProgram forward_program(const ModuleTree& tree, std::span<const TensorIndex> unread) {
+    ForwardProgram out;
+    const ForwardCalls& recorded = tree.calls;
+    out.calls = nested(tree, recorded.empty() ? in_order_of_registration(tree) : recorded.module);
+    if (recorded.from_begin.empty()) {
+        read_in_a_row(out);
+    } else {
+        out.source_begin.push_back(0);
+        for (std::size_t c = 0; c < recorded.size(); ++c) {
+            std::ranges::copy_if(recorded.sources(c), std::back_inserter(out.source),
+                                 [](std::int32_t source) { return source >= 0; });
+            out.source_begin.push_back(static_cast<std::int32_t>(out.source.size()));
+        }
+        std::ranges::copy_if(recorded.output_from, std::back_inserter(out.output_from),
+                             [](std::int32_t source) { return source >= 0; });
+    }
+    ParameterUses(tree, out, unread).list();
+    return out;
+}
+
+}  // namespace fsdplan

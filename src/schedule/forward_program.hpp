@@ -1,0 +1,41 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "fsdplan/model.hpp"
+
+// One forward of a model as calls of modules, and which call reads what: all that the order of backward
+// follows from.
+namespace fsdplan {
+
+struct ForwardProgram {
+    struct Call {
+        ModuleIndex module{};
+        std::int32_t parent = -1;  ///< the call that makes it; -1: the root's
+        std::int32_t end = 0;      ///< what it calls, directly and below, is (this, end)
+        bool leaf = true;
+    };
+    std::vector<Call> calls;
+    std::vector<std::int32_t> source_begin;  ///< calls + 1
+    std::vector<std::int32_t> source;        ///< earlier leaf calls; inputs of the model are left out
+    std::vector<std::int32_t> output_from;   ///< leaf calls behind the loss
+    /// Parameters that a leaf call computes with, calls + 1 and their list. A module's own parameters, if it
+    /// is no leaf, count for the first leaf that it calls.
+    std::vector<std::int32_t> parameter_begin;
+    std::vector<TensorIndex> parameter;
+
+    std::span<const std::int32_t> sources(std::int32_t call) const;
+    std::span<const TensorIndex> parameters(std::int32_t call) const;
+    /// True when call `inner` happens inside `outer`, or is it.
+    bool inside(std::int32_t inner, std::int32_t outer) const {
+        return inner >= outer && inner < calls[static_cast<std::size_t>(outer)].end;
+    }
+};
+
+/// The recorded calls of the model; without them every module is called once in the order of registration,
+/// and each leaf reads the one before. `unread`: parameters that no computation uses.
+ForwardProgram forward_program(const ModuleTree& tree, std::span<const TensorIndex> unread = {});
+
+}  // namespace fsdplan

@@ -1,0 +1,895 @@
+#include <algorithm>
+#include <array>
+#include <deque>
+#include <limits>
+
+#include "schedule/lowerings.hpp"
+#include "schedule/optimizer_step.hpp"
+#include "schedule/training_loop.hpp"
+#include "schedule/units.hpp"
+#include "wrap/flat_parameter.hpp"
+
+// FullyShardedDataParallel: one flat parameter a unit, gathered in one piece.
+// Source: torch/distributed/fsdp/_runtime_utils.py, _flat_param.py and _exec_order_utils.py of PyTorch 2.13.
+namespace fsdplan {
+namespace {
+
+// Streams by the names that FSDP1 gives them.
+constexpr Stream pre_unshard_stream = Stream::pre_gather;
+constexpr Stream unshard_stream = Stream::gather;
+constexpr Stream post_backward_stream = Stream::reduce;
+
+/// A flat parameter: layout, buffers and the marks that the runtime keeps on its handle.
+struct Handle {
+    enum class State : std::uint8_t { idle, forward, backward_pre, backward_post };
+
+    bool exists = false;  // a unit without parameters has none
+    Strategy strategy{};
+    bool requires_grad = false;
+    DType orig{};
+    DType param{};
+    DType reduce{};
+    std::int64_t numel = 0;
+    std::int64_t shard_numel = 0;
+    std::int64_t predivide = 1;
+    std::int64_t postdivide = 1;
+
+    struct Member {
+        TensorIndex tensor{};
+        std::int32_t gradient = -1;  // buffer of its part of the gradient, as autograd computes it
+        std::int64_t local_numel = 0;
+        std::vector<std::int32_t> states;
+    };
+    std::vector<Member> members;
+    std::vector<std::int32_t> flat_states;  // without use_orig_params
+
+    std::int32_t shard = -1;
+    std::int32_t low_precision_shard = -1;
+    std::int32_t device_shard = -1;  // offload: the copy on the device
+    std::int32_t unsharded = -1;
+    std::int32_t flat_gradient = -1;   // being reduced, or kept in no_sync
+    std::int32_t fresh_gradient = -1;  // beside a kept one
+    std::int32_t cast_gradient = -1;
+    std::int32_t padded_gradient = -1;
+    std::int32_t reduced = -1;  // output of the reduction, when it is cast or added
+    std::int32_t shard_gradient = -1;
+    std::int32_t low_precision_gradient = -1;  // keep_low_precision_grads: what is left of it
+    std::int32_t host_gradient = -1;           // offload: pinned, allocated in advance
+    std::int32_t gather = -1;                  // collectives
+    std::int32_t scatter = -1;
+    std::int32_t all_reduce = -1;
+
+    State state = State::idle;
+    bool gathered = false;        // the unsharded buffer has memory
+    bool points_to_shard = true;  // what the flat parameter's data is
+    bool skipped_views = false;   // _skipped_use_sharded_views
+    bool needs_pre_forward_unshard = false;
+    bool needs_pre_backward_unshard = false;
+    bool prefetched = false;
+    bool ran_pre_backward = false;
+    bool has_gradient = false;        // .grad is the unsharded gradient
+    bool has_shard_gradient = false;  // _saved_grad_shard or .grad holds the sharded one
+    bool ever_reduced = false;        // the optimizer has states
+    std::int32_t pre_forward_index = -1;
+    std::int32_t post_forward_index = -1;
+    std::int32_t split = -1;        // newest node of its views
+    std::int32_t accumulator = -1;  // node of the flat parameter's .grad in this graph
+    bool hook_registered = false;
+    std::int32_t frozen_waits = 0;  // inputs whose gradients the reshard of a frozen unit waits for
+
+    bool sharded() const { return strategy != Strategy::no_shard; }
+    bool hybrid() const { return is_hybrid(strategy); }
+    bool mixed() const { return param != orig; }
+};
+
+enum Action : std::int32_t { pre_backward_hook, frozen_hook };
+
+class Fsdp1 final : public UnitRuntime {
+public:
+    Fsdp1(const LoweringInput& input, Schedule& out) : job_(input.job), loop_(input, out), emit_(loop_.emit) {
+        handles_.resize(loop_.units.size());
+        for (std::size_t u = 0; u < handles_.size(); ++u) {
+            set_up(static_cast<std::int32_t>(u));
+        }
+    }
+
+    void run() { loop_.run(*this); }
+
+    void begin() override {
+        for (std::size_t u = 0; u < handles_.size(); ++u) {
+            if (handles_[u].exists) {
+                emit_.allocate(handles_[u].shard);
+            }
+        }
+        cast_buffers_ =
+            emit_.buffer({.bytes = buffer_bytes(std::nullopt), .category = Category::module_buffer});
+        emit_.allocate(cast_buffers_);
+    }
+
+    void begin_microbatch(bool last) override { sync_gradients_ = last || !job_.no_sync; }
+
+    void pre_forward(std::int32_t unit, std::int32_t call) override {
+        Handle& h = handle(unit);
+        if (unit == root && !loop_.in_backward()) {
+            root_pre_forward();
+        }
+        if (h.exists && h.state == Handle::State::backward_pre) {
+            return;  // recomputed between its own pre- and post-backward
+        }
+        if (!h.exists) {
+            return;
+        }
+        emit_.host(HostWork::unit_hook, unit);
+        record_pre_forward(h, unit);
+        h.state = Handle::State::forward;
+        if (!h.prefetched) {
+            unshard(unit);
+        }
+        h.needs_pre_forward_unshard = false;
+        emit_.after(Stream::compute, unshard_stream);
+        if (job_.forward_prefetch) {
+            prefetch_forward(h);
+        }
+        register_post_backward(h, unit, call);
+    }
+
+    void post_forward(std::int32_t unit, std::int32_t call) override {
+        Handle& h = handle(unit);
+        if (h.exists && h.state == Handle::State::backward_pre) {
+            return;
+        }
+        if (h.exists) {
+            emit_.host(HostWork::unit_hook, unit);
+            record_post_forward(h, unit);
+            const bool keeps_views =
+                job_.use_orig_params && loop_.grad_enabled() && keeps_after_forward(h.strategy);
+            reshard(unit, unit != root && frees_after_forward(h.strategy));
+            h.skipped_views = keeps_views;
+            if (loop_.grad_enabled()) {
+                h.needs_pre_backward_unshard = loop_.output_requires_grad(call);
+                h.ran_pre_backward = false;
+            }
+        }
+        if (loop_.grad_enabled() && loop_.output_node(call) >= 0) {
+            loop_.tape.hook(loop_.output_node(call), pre_backward_hook, unit);
+        }
+        h.state = Handle::State::idle;
+    }
+
+    void hook(const Tape::Hook& hook) override {
+        if (hook.action == pre_backward_hook) {
+            pre_backward(hook.subject);
+        } else if (--handle(hook.subject).frozen_waits == 0) {
+            emit_.mark(Mark::post_backward_frozen, hook.subject);
+            handle(hook.subject).state = Handle::State::backward_post;
+            reshard_in_backward(hook.subject);
+        }
+    }
+
+    void node(const Tape::Node& node) override {
+        Handle& h = handle(node.subject);
+        if (node.kind == Tape::Kind::split) {
+            assemble(h);
+        } else {
+            post_backward(h, node.subject);
+        }
+    }
+
+    void end_of_backward() override {
+        emit_.mark(Mark::final_begin);
+        if (sync_gradients_) {
+            emit_.after(Stream::compute, post_backward_stream);
+            if (std::ranges::any_of(handles_, &Handle::hybrid)) {
+                emit_.after(Stream::compute, Stream::all_reduce);
+            }
+            if (job_.offload) {
+                emit_.block(emit_.record(Stream::compute));
+            }
+        }
+        first_iteration_ = false;
+        post_forward_order_.clear();
+        for (std::size_t u = 0; u < handles_.size(); ++u) {
+            Handle& h = handles_[u];
+            if (!h.exists) {
+                continue;
+            }
+            if (!h.points_to_shard || h.skipped_views) {
+                reshard(static_cast<std::int32_t>(u), frees_in_backward(h));
+            }
+            keep_low_precision(h);
+            if (job_.offload && sync_gradients_) {
+                emit_.release(h.shard_gradient);
+                h.has_shard_gradient = false;
+            }
+            h.ran_pre_backward = false;
+            h.needs_pre_backward_unshard = false;
+            h.post_forward_index = -1;
+            h.state = Handle::State::idle;
+            h.prefetched = false;
+            h.hook_registered = false;
+            h.frozen_waits = 0;
+            h.split = -1;
+            h.accumulator = -1;
+        }
+        emit_.mark(Mark::final_end);
+    }
+
+    void clip() override {
+        if (std::ranges::none_of(handles_, [](const Handle& h) { return h.exists && h.sharded(); })) {
+            return;
+        }
+        const bool maximum = !(*job_.clip_norm < std::numeric_limits<double>::infinity());
+        emit_.issue(emit_.collective({.kind = CollectiveKind::all_reduce,
+                                      .dtype = DType::float32,
+                                      .reduction = maximum ? Reduction::maximum : Reduction::sum,
+                                      .ranks = job_.mesh.shard,
+                                      .input_numel = 1,
+                                      .output_numel = 1}),
+                    -1, Stream::compute);
+    }
+
+    void optimizer_step() override {
+        emit_.host(HostWork::optimizer, -1);
+        for (Handle& h : handles_) {
+            if (h.ever_reduced) {
+                create_states(h);
+            }
+        }
+        optimizer_work();
+    }
+
+    void zero_grad() override {
+        // With use_orig_params only the original parameters forget their gradients; the flat one's goes when
+        // the next forward starts.
+        if (!job_.use_orig_params) {
+            drop_gradients();
+        }
+        gradients_zeroed_ = true;
+    }
+
+    bool tracks(TensorIndex t) const override {
+        const std::int32_t unit = loop_.unit_of(t);
+        return unit >= 0 ? handles_[static_cast<std::size_t>(unit)].requires_grad
+                         : loop_.tree.tensors[at(t)].requires_grad;
+    }
+
+    std::int32_t gradient_node(TensorIndex t) override {
+        const std::int32_t unit = loop_.unit_of(t);
+        if (unit < 0) {
+            return loop_.tape.add(Tape::Kind::root, 0);  // an ignored parameter's own .grad
+        }
+        Handle& h = handle(unit);
+        if (h.split < 0) {
+            add_split(h, unit);
+        }
+        return h.split;
+    }
+
+    void gradient_computed(TensorIndex t) override {
+        const std::int32_t unit = loop_.unit_of(t);
+        if (unit < 0) {
+            return;
+        }
+        for (Handle::Member& member : handle(unit).members) {
+            if (member.tensor == t && !emit_.is_live(member.gradient)) {
+                emit_.allocate(member.gradient);
+            }
+        }
+    }
+
+private:
+    static constexpr std::int32_t root = 0;
+
+    Handle& handle(std::int32_t unit) { return handles_[static_cast<std::size_t>(unit)]; }
+
+    static bool keeps_after_forward(Strategy strategy) {
+        return strategy == Strategy::shard_grad_op || strategy == Strategy::hybrid_shard_zero2;
+    }
+
+    std::int64_t shard_ranks(const Handle& h) const {
+        return h.hybrid() ? job_.mesh.shard : job_.mesh.ranks();
+    }
+
+    // Section 2 and 3: layout and dtypes.
+    void set_up(std::int32_t unit) {
+        Handle& h = handle(unit);
+        const Unit& plan = *loop_.units[static_cast<std::size_t>(unit)].plan;
+        if (plan.parameters.empty()) {
+            return;
+        }
+        h.exists = true;
+        h.strategy = job_.strategy;
+        for (const auto& [name, value] : plan.arguments) {
+            if (name == "sharding_strategy") {
+                h.strategy = parse_strategy(std::string_view(value).substr(1, value.size() - 2));
+            }
+        }
+        const std::int64_t all_ranks = job_.mesh.ranks();
+        const std::int64_t ranks = shard_ranks(h);
+        if (ranks == 1 && !h.hybrid()) {
+            h.strategy = Strategy::no_shard;
+        }
+        h.orig = loop_.tree.tensors[at(plan.parameters.front())].dtype;
+        h.param = job_.param_dtype.value_or(h.orig);
+        h.reduce = job_.reduce_dtype.value_or(h.param);
+        for (const TensorIndex t : plan.parameters) {
+            h.requires_grad = h.requires_grad || loop_.tree.tensors[at(t)].requires_grad;
+        }
+        const std::int64_t flat_ranks = h.sharded() ? ranks : 1;
+        std::vector<std::int64_t> numels;
+        for (const TensorIndex t : plan.parameters) {
+            numels.push_back(loop_.tree.tensors[at(t)].numel);
+        }
+        const FlatLayout layout = flat_layout(numels, job_.use_orig_params, h.param, static_cast<int>(ranks));
+        h.numel = layout.numel;
+        h.shard_numel = ceil_div(h.numel, flat_ranks);
+        while (all_ranks % h.predivide == 0 && all_ranks / h.predivide > h.predivide) {
+            h.predivide *= 2;
+        }
+        h.postdivide = all_ranks / h.predivide;
+        add_buffers(h, unit, flat_ranks);
+        for (std::size_t i = 0; i < numels.size(); ++i) {
+            Handle::Member member{.tensor = plan.parameters[i]};
+            member.local_numel = local_numel(layout.offsets[i], numels[i], h.shard_numel, 0);
+            member.gradient = buffer(unit, numels[i], h.param, Category::gradient, Stream::compute);
+            h.members.push_back(std::move(member));
+        }
+        add_collectives(h, flat_ranks);
+    }
+
+    std::int32_t buffer(std::int32_t unit, std::int64_t numel, DType dtype, Category category, Stream stream,
+                        bool on_host = false) {
+        return emit_.buffer({.bytes = bytes_of(numel, dtype).count,
+                             .category = category,
+                             .stream = stream,
+                             .on_host = on_host,
+                             .unit = unit});
+    }
+
+    // Section 10.
+    void add_buffers(Handle& h, std::int32_t unit, std::int64_t ranks) {
+        h.shard = buffer(unit, h.shard_numel, h.orig, Category::shard, Stream::compute, job_.offload);
+        if (h.mixed()) {
+            h.low_precision_shard =
+                buffer(unit, h.shard_numel, h.param, Category::low_precision_shard, pre_unshard_stream);
+        }
+        if (job_.offload) {
+            h.device_shard = buffer(unit, h.shard_numel, h.orig, Category::shard, pre_unshard_stream);
+        }
+        if (h.sharded()) {
+            h.unsharded = buffer(unit, h.shard_numel * ranks, h.param, Category::unsharded, unshard_stream);
+        }
+        h.flat_gradient = buffer(unit, h.numel, h.param, Category::gradient, Stream::compute);
+        h.fresh_gradient = buffer(unit, h.numel, h.param, Category::gradient, Stream::compute);
+        if (h.reduce != h.param) {
+            h.cast_gradient = buffer(unit, h.numel, h.reduce, Category::reduce_input, post_backward_stream);
+        }
+        if (h.numel % ranks != 0) {
+            h.padded_gradient =
+                buffer(unit, h.shard_numel * ranks, h.reduce, Category::reduce_input, post_backward_stream);
+        }
+        h.reduced = buffer(unit, h.shard_numel, h.reduce, Category::reduce_output, post_backward_stream);
+        if (job_.fsdp1.keep_low_precision_gradients) {
+            h.low_precision_gradient =
+                buffer(unit, h.shard_numel, h.param, Category::gradient_shard, Stream::compute);
+        }
+        if (job_.offload) {
+            h.host_gradient =
+                buffer(unit, h.shard_numel, h.orig, Category::gradient_shard, Stream::compute, true);
+        }
+        const bool keeps_low = job_.fsdp1.keep_low_precision_gradients;
+        h.shard_gradient =
+            buffer(unit, h.shard_numel, h.sharded() || !keeps_low ? h.orig : h.reduce,
+                   Category::gradient_shard, h.hybrid() ? Stream::all_reduce : post_backward_stream);
+    }
+
+    void add_collectives(Handle& h, std::int64_t ranks) {
+        if (h.sharded()) {
+            h.gather = emit_.collective({.kind = CollectiveKind::all_gather,
+                                         .dtype = h.param,
+                                         .ranks = ranks,
+                                         .input_numel = h.shard_numel,
+                                         .output_numel = h.shard_numel * ranks});
+            h.scatter = emit_.collective({.kind = CollectiveKind::reduce_scatter,
+                                          .dtype = h.reduce,
+                                          .reduction = Reduction::sum,
+                                          .ranks = ranks,
+                                          .input_numel = h.shard_numel * ranks,
+                                          .output_numel = h.shard_numel});
+        }
+        if (h.hybrid() || !h.sharded()) {
+            const std::int64_t numel = h.sharded() ? h.shard_numel : h.numel;
+            h.all_reduce = emit_.collective({.kind = CollectiveKind::all_reduce,
+                                             .group = h.sharded() ? RankGroup::replicate : RankGroup::shard,
+                                             .dtype = h.reduce,
+                                             .reduction = Reduction::sum,
+                                             .ranks = h.sharded() ? job_.mesh.replicate : job_.mesh.ranks(),
+                                             .input_numel = numel,
+                                             .output_numel = numel});
+        }
+    }
+
+    // Lazy initialisation, when the first forward starts.
+    void initialize() {
+        initialized_ = true;
+        for (std::size_t u = 0; u < handles_.size(); ++u) {
+            Handle& h = handles_[u];
+            probe(h, static_cast<std::int32_t>(u));
+            if (h.host_gradient >= 0) {
+                emit_.allocate(h.host_gradient);
+            }
+        }
+        if (job_.buffer_dtype) {
+            const std::int32_t cast =
+                emit_.buffer({.bytes = buffer_bytes(job_.buffer_dtype), .category = Category::module_buffer});
+            emit_.allocate(cast);
+            emit_.release(cast_buffers_);
+        }
+    }
+
+    /// Bytes of the model's buffers, the floating-point ones in `dtype` if it is given.
+    std::int64_t buffer_bytes(std::optional<DType> dtype) const {
+        std::vector<TensorIndex> distinct = loop_.tree.buffer;
+        std::ranges::sort(distinct);
+        distinct.erase(std::unique(distinct.begin(), distinct.end()), distinct.end());
+        std::int64_t bytes = 0;
+        for (const TensorIndex t : distinct) {
+            const Tensor& tensor = loop_.tree.tensors[at(t)];
+            bytes += bytes_of(tensor.numel,
+                              is_floating_point(tensor.dtype) ? dtype.value_or(tensor.dtype) : tensor.dtype)
+                         .count;
+        }
+        return bytes;
+    }
+
+    // The first forward tries every buffer once, one unit at a time, and gives it back.
+    void probe(Handle& h, std::int32_t unit) {
+        if (!h.exists) {
+            return;
+        }
+        const auto once = [&](std::int64_t numel, DType dtype, Category category) {
+            const std::int32_t b = buffer(unit, numel, dtype, category, Stream::compute);
+            emit_.allocate(b);
+            emit_.free(b);
+        };
+        if (h.mixed()) {
+            once(h.shard_numel, h.param, Category::low_precision_shard);
+        }
+        if (h.sharded()) {
+            const std::int64_t padded = h.shard_numel * shard_ranks(h);
+            once(padded, h.param, Category::unsharded);
+            if (h.mixed()) {
+                once(padded, h.orig, Category::unsharded);
+            }
+        }
+    }
+
+    void root_pre_forward() {
+        if (!initialized_) {
+            initialize();
+        }
+        if (job_.forward_prefetch) {
+            for (Handle& h : handles_) {
+                h.needs_pre_forward_unshard = true;
+                h.prefetched = false;
+            }
+        }
+        emit_.after(unshard_stream, Stream::compute);
+        emit_.after(pre_unshard_stream, Stream::compute);
+        if (gradients_zeroed_) {
+            drop_gradients();
+        }
+        if (job_.param_dtype) {
+            loop_.user_code();  // the inputs are cast
+        }
+    }
+
+    void drop_gradients() {
+        for (Handle& h : handles_) {
+            if (h.exists) {
+                emit_.release(h.shard_gradient);
+                emit_.release(h.low_precision_gradient);
+                emit_.release(h.flat_gradient);
+                h.has_shard_gradient = false;
+                h.has_gradient = false;
+            }
+        }
+        gradients_zeroed_ = false;
+    }
+
+    void record_pre_forward(Handle& h, std::int32_t unit) {
+        if (job_.fsdp1.debug_detail && first_iteration_) {
+            const std::int32_t check = emit_.collective({.kind = CollectiveKind::all_gather,
+                                                         .dtype = DType::int32,
+                                                         .ranks = shard_ranks(h),
+                                                         .input_numel = 1,
+                                                         .output_numel = shard_ranks(h)});
+            const std::int64_t bytes = bytes_of(1 + shard_ranks(h), DType::int32).count;
+            const std::array tensors{
+                buffer(-1, 1 + shard_ranks(h), DType::int32, Category::temporary, Stream::compute),
+                buffer(-1, 1 + shard_ranks(h), DType::int32, Category::temporary, Stream::compute)};
+            for (const std::int32_t b : tensors) {
+                emit_.allocate(b);
+                emit_.issue(check, -1, Stream::compute);
+                emit_.copy(bytes, -1, Stream::compute, OpKind::to_host);
+                emit_.block(emit_.record(Stream::compute));
+            }
+            emit_.free(tensors[0]);
+            emit_.free(tensors[1]);
+        }
+        if (first_iteration_ && h.pre_forward_index < 0) {
+            h.pre_forward_index = static_cast<std::int32_t>(pre_forward_order_.size());
+            pre_forward_order_.push_back(unit);
+        }
+    }
+
+    // The index is only kept when it is not 0: a unit that ran first counts again when it runs a second time.
+    void record_post_forward(Handle& h, std::int32_t unit) {
+        if (h.post_forward_index <= 0) {
+            h.post_forward_index = static_cast<std::int32_t>(post_forward_order_.size());
+        }
+        post_forward_order_.push_back(unit);
+    }
+
+    void add_split(Handle& h, std::int32_t unit) {
+        if (!h.requires_grad) {
+            return;
+        }
+        h.split = loop_.tape.add(Tape::Kind::split, unit);
+        if (h.accumulator < 0) {
+            h.accumulator = loop_.tape.add(Tape::Kind::accumulate, unit);
+        }
+        loop_.tape.edge(h.split, h.accumulator);
+    }
+
+    void unshard(std::int32_t unit, bool prefetched = false) {
+        Handle& h = handle(unit);
+        const bool needs_gather = h.sharded() && !h.gathered;
+        bool ran_pre_unshard = false;
+        if (h.mixed() && (!h.sharded() || needs_gather || job_.offload)) {
+            if (job_.offload) {
+                emit_.allocate(h.device_shard);
+                emit_.copy(bytes_of(h.shard_numel, h.orig).count, unit, pre_unshard_stream,
+                           OpKind::to_device);
+            }
+            if (!emit_.is_live(h.low_precision_shard)) {
+                emit_.allocate(h.low_precision_shard);
+            }
+            emit_.copy(bytes_of(h.shard_numel, h.orig).count, unit, pre_unshard_stream);
+            emit_.release(h.device_shard);
+            ran_pre_unshard = true;
+        } else if (job_.offload) {
+            emit_.allocate(h.device_shard);
+            emit_.copy(bytes_of(h.shard_numel, h.orig).count, unit, pre_unshard_stream, OpKind::to_device);
+            ran_pre_unshard = true;
+        }
+        if (ran_pre_unshard) {
+            emit_.after(unshard_stream, pre_unshard_stream);
+        }
+        limit(unit);
+        if (needs_gather) {
+            emit_.allocate(h.unsharded);
+            h.gathered = true;
+            emit_.issue(h.gather, unit, unshard_stream, prefetched);
+        }
+        if (h.sharded() && h.mixed() && emit_.is_live(h.low_precision_shard)) {
+            emit_.use(h.low_precision_shard, unshard_stream);
+            emit_.free(h.low_precision_shard);
+        }
+        emit_.release(h.device_shard);
+        use_unsharded(h, unit);
+    }
+
+    // New views of the flat parameter. Backward goes through those that a computation used.
+    void use_unsharded(Handle& h, std::int32_t unit) {
+        h.points_to_shard = !h.sharded() && !h.mixed();
+        const bool in_forward = h.state == Handle::State::forward;
+        const bool in_pre_backward = h.state == Handle::State::backward_pre;
+        if (job_.use_orig_params) {
+            if (h.skipped_views && in_pre_backward) {
+                return;
+            }
+            if (in_forward || in_pre_backward) {
+                h.skipped_views = false;
+                add_split(h, unit);
+            }
+        } else if (in_forward) {
+            add_split(h, unit);
+        }
+    }
+
+    // The rate limiter: the host waits for the oldest of two freed units that the device has not left behind.
+    void limit(std::int32_t /*unit*/) {
+        constexpr std::size_t most_in_flight = 2;
+        if (job_.limit_all_gathers && free_events_.size() >= most_in_flight) {
+            emit_.block(free_events_.front());
+            free_events_.pop_front();
+        }
+    }
+
+    void reshard(std::int32_t unit, bool frees) {
+        Handle& h = handle(unit);
+        h.points_to_shard = true;
+        h.skipped_views = false;
+        if (frees && h.gathered) {
+            emit_.use(h.unsharded, Stream::compute);
+            emit_.free(h.unsharded);
+            h.gathered = false;
+        }
+        if (frees && job_.limit_all_gathers) {
+            free_events_.push_back(emit_.record(Stream::compute));
+        }
+        if (!h.sharded() && h.mixed()) {
+            emit_.use(h.low_precision_shard, Stream::compute);
+            emit_.release(h.low_precision_shard);
+        }
+        h.prefetched = false;
+        emit_.mark(Mark::reshard, unit, frees ? 1 : 0);
+    }
+
+    bool frees_in_backward(const Handle& h) const {
+        return h.sharded() && (sync_gradients_ || frees_after_forward(h.strategy));
+    }
+
+    void reshard_in_backward(std::int32_t unit) {
+        reshard(unit, frees_in_backward(handle(unit)));
+        if (job_.backward_prefetch == BackwardPrefetch::post) {
+            prefetch_backward(unit);
+        }
+    }
+
+    void prefetch(std::int32_t target, Handle::State as) {
+        Handle& t = handle(target);
+        const Handle::State state = t.state;
+        t.state = as;
+        unshard(target, true);
+        t.state = state;
+        t.prefetched = true;
+    }
+
+    void prefetch_forward(const Handle& h) {
+        const auto next = static_cast<std::size_t>(h.pre_forward_index + 1);
+        if (h.pre_forward_index < 0 || next >= pre_forward_order_.size()) {
+            return;
+        }
+        const std::int32_t target = pre_forward_order_[next];
+        if (handle(target).needs_pre_forward_unshard && !handle(target).prefetched) {
+            prefetch(target, Handle::State::forward);
+        }
+    }
+
+    void prefetch_backward(std::int32_t unit) {
+        const std::int32_t index = handle(unit).post_forward_index;
+        if (index <= 0) {
+            return;
+        }
+        const std::int32_t target = post_forward_order_[static_cast<std::size_t>(index) - 1];
+        if (handle(target).needs_pre_backward_unshard && !handle(target).prefetched) {
+            prefetch(target, Handle::State::backward_pre);
+        }
+    }
+
+    // A frozen unit has no gradient whose arrival could reshard it: it goes when the gradients of its inputs
+    // are there.
+    void register_post_backward(Handle& h, std::int32_t unit, std::int32_t call) {
+        if (!loop_.grad_enabled() || h.hook_registered) {
+            return;
+        }
+        h.hook_registered = true;
+        if (h.requires_grad) {
+            return;
+        }
+        const std::vector<std::int32_t> inputs = loop_.input_nodes(call);
+        h.frozen_waits = static_cast<std::int32_t>(inputs.size());
+        for (const std::int32_t node : inputs) {
+            loop_.tape.hook(node, frozen_hook, unit);
+        }
+    }
+
+    void pre_backward(std::int32_t unit) {
+        Handle& h = handle(unit);
+        if (!h.exists || h.ran_pre_backward) {
+            return;
+        }
+        emit_.mark(Mark::pre_backward, unit);
+        emit_.host(HostWork::unit_hook, unit);
+        h.state = Handle::State::backward_pre;
+        if (h.needs_pre_backward_unshard) {
+            if (!h.prefetched) {
+                unshard(unit);
+            }
+            emit_.after(Stream::compute, unshard_stream);
+        }
+        h.needs_pre_backward_unshard = false;
+        if (job_.backward_prefetch == BackwardPrefetch::pre) {
+            prefetch_backward(unit);
+        }
+        h.ran_pre_backward = true;
+    }
+
+    // The gradients of the members are concatenated into that of the flat parameter.
+    void assemble(Handle& h) {
+        const std::int32_t into = emit_.is_live(h.flat_gradient) ? h.fresh_gradient : h.flat_gradient;
+        if (!emit_.is_live(into)) {
+            emit_.allocate(into);
+        }
+        std::int64_t bytes = 0;
+        for (const Handle::Member& member : h.members) {
+            if (emit_.is_live(member.gradient)) {
+                bytes += bytes_of(loop_.tree.tensors[at(member.tensor)].numel, h.param).count;
+            }
+        }
+        emit_.copy(bytes, -1, Stream::compute);
+        for (const Handle::Member& member : h.members) {
+            emit_.release(member.gradient);
+        }
+        h.has_gradient = true;
+    }
+
+    void post_backward(Handle& h, std::int32_t unit) {
+        // A second flat gradient has been added to the first.
+        emit_.release(h.fresh_gradient);
+        emit_.mark(Mark::post_backward, unit, h.has_gradient ? 1 : 0);
+        emit_.host(HostWork::unit_hook, unit);
+        h.state = Handle::State::backward_post;
+        if (!h.has_gradient) {
+            return;
+        }
+        reshard_in_backward(unit);
+        if (!sync_gradients_) {
+            return;
+        }
+        emit_.after(post_backward_stream, Stream::compute);
+        if (h.cast_gradient >= 0) {
+            emit_.allocate(h.cast_gradient);
+            emit_.copy(bytes_of(h.numel, h.param).count, unit, post_backward_stream);
+        }
+        if (h.sharded()) {
+            reduce(h, unit);
+        } else {
+            reduce_unsharded(h, unit);
+        }
+        h.ever_reduced = true;
+    }
+
+    void divide(std::int64_t factor, std::int64_t numel, DType dtype, std::int32_t unit, Stream stream) {
+        if (factor > 1) {
+            emit_.copy(bytes_of(numel, dtype).count, unit, stream);
+        }
+    }
+
+    void reduce(Handle& h, std::int32_t unit) {
+        if (h.padded_gradient >= 0) {
+            emit_.allocate(h.padded_gradient);
+            emit_.copy(bytes_of(h.numel, h.reduce).count, unit, post_backward_stream);
+        }
+        // Without a cast and a sum the output of the reduction is the gradient itself.
+        const bool becomes_gradient = h.reduce == h.orig && !h.has_shard_gradient;
+        const std::int32_t output = becomes_gradient ? h.shard_gradient : h.reduced;
+        emit_.allocate(output);
+        divide(h.predivide, h.numel, h.reduce, unit, post_backward_stream);
+        emit_.issue(h.scatter, unit, post_backward_stream);
+        Stream last = post_backward_stream;
+        if (h.hybrid()) {
+            emit_.after(Stream::all_reduce, post_backward_stream);
+            emit_.use(output, Stream::all_reduce);
+            emit_.issue(h.all_reduce, unit, Stream::all_reduce);
+            last = Stream::all_reduce;
+        }
+        divide(h.postdivide, h.shard_numel, h.reduce, unit, last);
+        if (!becomes_gradient) {
+            emit_.copy(bytes_of(h.shard_numel, h.reduce).count, unit, last);
+            if (!h.has_shard_gradient) {
+                emit_.allocate(h.shard_gradient);
+            }
+            emit_.free(output);
+        }
+        h.has_shard_gradient = true;
+        if (job_.offload) {
+            emit_.copy(bytes_of(h.shard_numel, h.orig).count, unit, last, OpKind::to_host);
+        }
+        emit_.release(h.padded_gradient);
+        emit_.release(h.cast_gradient);
+        emit_.use(h.flat_gradient, post_backward_stream);
+        emit_.free(h.flat_gradient);
+        h.has_gradient = false;
+    }
+
+    void reduce_unsharded(Handle& h, std::int32_t unit) {
+        divide(h.predivide, h.numel, h.reduce, unit, post_backward_stream);
+        emit_.issue(h.all_reduce, unit, post_backward_stream);
+        divide(h.postdivide, h.numel, h.reduce, unit, post_backward_stream);
+        if (h.cast_gradient >= 0 || h.reduce != h.orig) {
+            if (!emit_.is_live(h.shard_gradient)) {
+                emit_.allocate(h.shard_gradient);
+            }
+            emit_.copy(bytes_of(h.numel, h.reduce).count, unit, post_backward_stream);
+            emit_.release(h.cast_gradient);
+            emit_.use(h.flat_gradient, post_backward_stream);
+            emit_.free(h.flat_gradient);
+            h.has_shard_gradient = true;
+        } else {
+            emit_.relabel(h.flat_gradient, Category::gradient_shard);
+        }
+    }
+
+    // keep_low_precision_grads: what was raised for accumulation goes back to the compute dtype.
+    void keep_low_precision(Handle& h) {
+        if (!job_.fsdp1.keep_low_precision_gradients || !sync_gradients_ || !h.sharded() || !h.mixed() ||
+            !emit_.is_live(h.shard_gradient)) {
+            return;
+        }
+        emit_.allocate(h.low_precision_gradient);
+        emit_.copy(bytes_of(h.shard_numel, h.orig).count, -1, Stream::compute);
+        emit_.free(h.shard_gradient);
+        h.has_shard_gradient = false;
+    }
+
+    void create_states(Handle& h) {
+        const int count = states_per_parameter();
+        if (count == 0) {
+            return;
+        }
+        const auto add = [&](std::vector<std::int32_t>& states, std::int64_t numel) {
+            if (!states.empty() || numel == 0) {
+                return;
+            }
+            for (int i = 0; i < count; ++i) {
+                states.push_back(
+                    buffer(-1, numel, h.orig, Category::optimizer, Stream::compute, job_.offload));
+            }
+            states.push_back(buffer(-1, 1, DType::float32, Category::optimizer, Stream::compute, true));
+            for (const std::int32_t state : states) {
+                emit_.allocate(state);
+            }
+        };
+        if (!job_.use_orig_params) {
+            add(h.flat_states, h.shard_numel);
+            return;
+        }
+        for (Handle::Member& member : h.members) {
+            if (loop_.tree.tensors[at(member.tensor)].requires_grad) {
+                add(member.states, member.local_numel);
+            }
+        }
+    }
+
+    int states_per_parameter() const { return job_.optimizer.kind == Optimizer::Kind::sgd ? 0 : 2; }
+
+    void optimizer_work() {
+        std::int64_t numel = 0;
+        std::int64_t bytes = 0;
+        for (const Handle& h : handles_) {
+            if (h.ever_reduced) {
+                numel += h.shard_numel;
+                bytes += bytes_of(h.shard_numel, h.orig).count;
+            }
+        }
+        emit_optimizer(emit_, job_, bytes, numel);
+    }
+
+    const TrainingJob& job_;
+    TrainingLoop loop_;
+    Emitter& emit_;
+    std::vector<Handle> handles_;
+    std::vector<std::int32_t> pre_forward_order_;
+    std::vector<std::int32_t> post_forward_order_;
+    std::deque<std::int32_t> free_events_;
+    std::int32_t cast_buffers_ = -1;  // the model's own, as created
+    bool initialized_ = false;
+    bool first_iteration_ = true;
+    bool sync_gradients_ = true;
+    bool gradients_zeroed_ = false;
+};
+
+}  // namespace
+
+Schedule lower_fsdp1(const LoweringInput& input) {
+    Schedule out;
+    out.runtime = "fsdp1";
+    out.stream_names = {"compute", "pre_unshard", "unshard", "post_backward", "all_reduce", "transfer"};
+    Fsdp1(input, out).run();
+    return out;
+}
+
+}  // namespace fsdplan

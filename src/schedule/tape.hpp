@@ -1,0 +1,84 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+// What autograd records in forward and in which order it goes back.
+//
+// Nodes are numbered as they are created. Of the nodes whose consumers have all run, the one with the highest
+// number runs next; the accumulation of a leaf's gradient runs at once when it is complete.
+// Source: torch/csrc/autograd/engine.cpp (CompareNodeTaskTime) and AccumulateGrad's sequence number.
+namespace fsdplan {
+
+class Tape {
+public:
+    enum class Kind : std::uint8_t {
+        compute,     ///< subject: a call
+        output,      ///< the tensor that a unit's call returns; subject: that call
+        inputs,      ///< FSDP2's node behind a unit's inputs; subject: the unit
+        split,       ///< FSDP1's views of a flat parameter; subject: the unit
+        accumulate,  ///< a leaf's .grad; subject: whatever the runtime numbers
+        recompute,   ///< a reentrant checkpoint; subject: the call
+        root,        ///< where backward starts
+    };
+    struct Node {
+        Kind kind{};
+        std::int32_t subject = 0;
+        std::int32_t first_edge = -1;
+        std::int32_t first_hook = -1;
+        std::int32_t last_hook = -1;
+    };
+    struct Hook {
+        std::int32_t action = 0;  ///< the runtime's own number
+        std::int32_t subject = 0;
+        std::int32_t next = -1;
+    };
+
+    std::int32_t add(Kind kind, std::int32_t subject);
+    /// The gradient flows from `node` to `to`.
+    void edge(std::int32_t node, std::int32_t to);
+    /// Runs just before the node, in the order of registration.
+    void hook(std::int32_t node, std::int32_t action, std::int32_t subject);
+    /// Whether a gradient of `node` flows to `to` sooner or later.
+    bool reaches(std::int32_t node, std::int32_t to) const;
+    void clear();
+
+    const Node& node(std::int32_t n) const { return nodes_[static_cast<std::size_t>(n)]; }
+
+    /// One backward. `visitor` has hook(const Hook&) and run(node number); either may add nodes and start a
+    /// backward of its own.
+    template <typename Visitor>
+    void backward(std::int32_t root, Visitor& visitor) {
+        Task task = begin(root);
+        while (!task.ready.empty()) {
+            const std::int32_t n = pop(task);
+            for (std::int32_t h = node(n).first_hook; h >= 0; h = hooks_[static_cast<std::size_t>(h)].next) {
+                const Hook hook = hooks_[static_cast<std::size_t>(h)];
+                visitor.hook(hook);
+            }
+            visitor.run(n);
+            finish(task, n);
+        }
+    }
+
+private:
+    struct Edge {
+        std::int32_t to;
+        std::int32_t next;
+    };
+    struct Task {
+        std::vector<std::int32_t> pending;  // consumers that have not run, by node
+        std::vector<std::int64_t> ready;    // heap of priorities
+    };
+
+    Task begin(std::int32_t root) const;
+    std::int64_t priority(std::int32_t n) const;
+    static std::int32_t pop(Task& task);
+    void finish(Task& task, std::int32_t n) const;
+
+    std::vector<Node> nodes_;
+    std::vector<Edge> edges_;
+    std::vector<Hook> hooks_;
+};
+
+}  // namespace fsdplan

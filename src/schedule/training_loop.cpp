@@ -1,0 +1,546 @@
+#include "schedule/training_loop.hpp"
+
+#include <algorithm>
+
+namespace fsdplan {
+namespace {
+
+std::vector<LoopUnit> units_of(const LoweringInput& input) {
+    std::vector<LoopUnit> units;
+    for (const Unit& unit : input.plan.units) {
+        LoopUnit& added = units.emplace_back();
+        added.plan = &unit;
+        added.modules = unit.modules.empty() ? std::vector{unit.module} : unit.modules;
+        std::ranges::sort(added.modules);
+        for (const ModuleIndex m : added.modules) {
+            added.name += (m == added.modules.front() ? "" : ",") + input.tree.path(m);
+        }
+    }
+    std::ranges::stable_sort(units, {}, [](const LoopUnit& unit) { return unit.modules.front(); });
+    return units;
+}
+
+void add_once(std::vector<std::int32_t>& list, std::int32_t value) {
+    if (std::ranges::find(list, value) == list.end()) {
+        list.push_back(value);
+    }
+}
+
+}  // namespace
+
+struct BackwardVisitor {
+    TrainingLoop& loop;
+    void hook(const Tape::Hook& hook) const {
+        loop.runtime_->hook(hook);
+        loop.user_code();
+    }
+    void run(std::int32_t node) const { loop.run_node(node); }
+};
+
+TrainingLoop::TrainingLoop(const LoweringInput& input, Schedule& out)
+    : tree(input.tree),
+      job(input.job),
+      program(forward_program(input.tree, input.unread)),
+      units(units_of(input)),
+      emit(out),
+      input_(input),
+      out_(out),
+      unit_of_tensor_(input.tree.tensors.size(), -1),
+      unit_of_call_(program.calls.size(), -1),
+      modules_left_(units.size(), 0) {
+    std::vector<std::int32_t> unit_of_module(tree.size(), -1);
+    for (std::size_t u = 0; u < units.size(); ++u) {
+        out.units.push_back(units[u].name);
+        for (const ModuleIndex m : units[u].modules) {
+            unit_of_module[at(m)] = static_cast<std::int32_t>(u);
+        }
+        for (const TensorIndex t : units[u].plan->parameters) {
+            unit_of_tensor_[at(t)] = static_cast<std::int32_t>(u);
+        }
+    }
+    for (std::size_t c = 0; c < program.calls.size(); ++c) {
+        unit_of_call_[c] = unit_of_module[at(program.calls[c].module)];
+    }
+    list_regions();
+    list_borders();
+}
+
+// Who reads what across the border of which call. Borders matter for units and for checkpointed regions.
+void TrainingLoop::list_borders() {
+    results_.resize(program.calls.size());
+    sources_.resize(program.calls.size());
+    const auto has_border = [&](std::int32_t c) { return is_unit_call(c) || region_of_[index(c)] == c; };
+    const auto parent = [&](std::int32_t c) { return program.calls[index(c)].parent; };
+    for (std::int32_t reader = 0; reader < static_cast<std::int32_t>(program.calls.size()); ++reader) {
+        for (const std::int32_t source : program.sources(reader)) {
+            for (std::int32_t c = source; c >= 0 && !program.inside(reader, c); c = parent(c)) {
+                if (has_border(c)) {
+                    add_once(results_[index(c)], source);
+                }
+            }
+            for (std::int32_t c = reader; c >= 0 && !program.inside(source, c); c = parent(c)) {
+                if (has_border(c)) {
+                    add_once(sources_[index(c)], source);
+                }
+            }
+        }
+    }
+    for (const std::int32_t source : program.output_from) {
+        for (std::int32_t c = source; c >= 0; c = parent(c)) {
+            if (has_border(c)) {
+                add_once(results_[index(c)], source);
+            }
+        }
+    }
+    // A result that nobody reads is a tensor all the same.
+    for (std::int32_t c = 0; c < static_cast<std::int32_t>(program.calls.size()); ++c) {
+        if (has_border(c) && results_[index(c)].empty()) {
+            for (std::int32_t leaf = program.calls[index(c)].end - 1; leaf >= c; --leaf) {
+                if (program.calls[index(leaf)].leaf) {
+                    results_[index(c)].push_back(leaf);
+                    break;
+                }
+            }
+        }
+    }
+}
+
+void TrainingLoop::list_regions() {
+    region_of_.assign(program.calls.size(), -1);
+    last_saved_.assign(program.calls.size(), -1);
+    std::vector<char> checkpointed(tree.size(), 0);
+    for (const ModuleIndex m : job.activation_checkpointing.regions(tree)) {
+        checkpointed[at(m)] = 1;
+    }
+    // A leaf whose result nobody reads handed its input through (dropout without effect): it saves nothing.
+    std::vector<char> is_read(program.calls.size(), 0);
+    for (const std::int32_t source : program.source) {
+        is_read[index(source)] = 1;
+    }
+    for (const std::int32_t source : program.output_from) {
+        is_read[index(source)] = 1;
+    }
+    for (std::int32_t c = 0; c < static_cast<std::int32_t>(program.calls.size()); ++c) {
+        const ForwardProgram::Call& call = program.calls[index(c)];
+        const std::int32_t around = call.parent < 0 ? -1 : region_of_[index(call.parent)];
+        region_of_[index(c)] = around >= 0 || checkpointed[at(call.module)] == 0 ? around : c;
+        if (region_of_[index(c)] >= 0 && call.leaf && is_read[index(c)] != 0) {
+            last_saved_[index(region_of_[index(c)])] = c;
+        }
+    }
+}
+
+void TrainingLoop::run(UnitRuntime& runtime) {
+    runtime_ = &runtime;
+    runtime.begin();
+    for (iteration_ = 0; iteration_ < input_.iterations; ++iteration_) {
+        out_.iteration_begin.push_back(static_cast<std::int64_t>(out_.ops.size()));
+        step();
+    }
+}
+
+void TrainingLoop::step() {
+    for (std::int64_t i = 0; i < job.accumulate; ++i) {
+        const bool last = i + 1 == job.accumulate;
+        emit.pass = Pass::forward;
+        if (job.accumulate > 1) {
+            user_code();
+            emit.mark(Mark::microbatch, -1, i);
+        }
+        runtime_->begin_microbatch(last);
+        forward_backward(last);
+    }
+    user_code();
+    if (job.clip_norm) {
+        emit.pass = Pass::clip;
+        runtime_->clip();
+        user_code();
+    }
+    emit.pass = Pass::optimizer;
+    runtime_->optimizer_step();
+    emit.mark(Mark::optimizer_step);
+    runtime_->zero_grad();
+    emit.mark(Mark::zero_grad);
+}
+
+void TrainingLoop::forward_backward(bool /*last*/) {
+    tape.clear();
+    const std::size_t calls = program.calls.size();
+    result_.assign(calls, -1);
+    output_.assign(calls, -1);
+    inputs_.assign(calls, -1);
+    recomputed_.assign(calls, 0);
+    saved_.resize(calls, -1);
+    grad_enabled_ = true;
+
+    walk(0);
+    const std::int32_t root = tape.add(Tape::Kind::root, 0);
+    for (const std::int32_t source : program.output_from) {
+        const std::int32_t to = target(source, -1);
+        if (to >= 0) {
+            tape.edge(root, to);
+        }
+    }
+    const CallWork& loss = input_.loss;
+    emit.add({.kind = OpKind::compute,
+              .pass = emit.pass,
+              .launches = loss.launches,
+              .bytes = loss.bytes,
+              .flops = loss.flops});
+    emit.mark(Mark::loss);
+
+    emit.pass = Pass::backward;
+    in_backward_ = true;
+    BackwardVisitor visitor{*this};
+    tape.backward(root, visitor);
+    user_code();
+    runtime_->end_of_backward();
+    user_code();
+    in_backward_ = false;
+    emit.mark(Mark::backward_end);
+}
+
+// Forward of one call. False when a recompute has all that it needs and stops.
+bool TrainingLoop::walk(std::int32_t call) {
+    using Placement = ActivationCheckpointing::Placement;
+    const ActivationCheckpointing& checkpointing = job.activation_checkpointing;
+    if (region_of_[index(call)] != call || in_backward_) {
+        return body(call, true, true);
+    }
+    const bool around_unit = checkpointing.placement == Placement::outside;
+    if (!checkpointing.reentrant) {
+        return body(call, true, true);
+    }
+    if (around_unit) {
+        grad_enabled_ = false;
+        body(call, true, true);
+        grad_enabled_ = true;
+        reentrant(call);
+        return true;
+    }
+    const std::int32_t unit = unit_of_call_[index(call)];
+    begin_unit(unit, call);
+    grad_enabled_ = false;
+    body(call, false, true);
+    grad_enabled_ = true;
+    reentrant(call);
+    end_unit(unit, call);
+    return true;
+}
+
+bool TrainingLoop::body(std::int32_t call, bool with_unit, bool with_marks) {
+    const std::int32_t unit = unit_of_call_[index(call)];
+    if (with_unit) {
+        begin_unit(unit, call);
+    }
+    const auto module = static_cast<std::int32_t>(program.calls[index(call)].module);
+    if (unit >= 0 && with_marks) {
+        emit.mark_module(Mark::forward_begin, module, unit);
+    }
+    if (!children(call)) {
+        return false;
+    }
+    if (unit >= 0 && with_marks) {
+        emit.mark_module(Mark::forward_end, module, unit);
+    }
+    if (with_unit) {
+        end_unit(unit, call);
+    }
+    return true;
+}
+
+bool TrainingLoop::children(std::int32_t call) {
+    const ForwardProgram::Call& c = program.calls[index(call)];
+    if (c.leaf) {
+        compute(call);
+        return call != stop_at_;
+    }
+    for (std::int32_t child = call + 1; child < c.end; child = program.calls[index(child)].end) {
+        if (!walk(child)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+void TrainingLoop::begin_unit(std::int32_t unit, std::int32_t call) {
+    if (unit < 0) {
+        return;
+    }
+    if (modules_left_[index(unit)] == 0) {
+        modules_left_[index(unit)] = static_cast<std::int32_t>(units[index(unit)].modules.size());
+    }
+    runtime_->pre_forward(unit, call);
+}
+
+void TrainingLoop::end_unit(std::int32_t unit, std::int32_t call) {
+    if (unit < 0) {
+        return;
+    }
+    if (grad_enabled_ && !throwaway_) {
+        add_output_node(call);
+    }
+    if (--modules_left_[index(unit)] == 0) {
+        runtime_->post_forward(unit, call);
+    }
+    user_code();
+}
+
+// An output that is the very tensor that an inner unit returned shares its node: hooks then run in the order
+// in which they were registered, the inner unit's first.
+void TrainingLoop::add_output_node(std::int32_t call) {
+    const std::vector<std::int32_t>& results = results_[index(call)];
+    if (!output_requires_grad(call)) {
+        return;
+    }
+    if (results.size() == 1) {
+        for (std::int32_t inner = call + 1; inner <= results.front(); ++inner) {
+            if (output_[index(inner)] >= 0 && program.inside(results.front(), inner) &&
+                results_[index(inner)] == results) {
+                output_[index(call)] = output_[index(inner)];
+                return;
+            }
+        }
+    }
+    const std::int32_t node = tape.add(Tape::Kind::output, call);
+    for (const std::int32_t result : results) {
+        const std::int32_t to = target(result, call);
+        if (to >= 0) {
+            tape.edge(node, to);
+        }
+    }
+    output_[index(call)] = node;
+}
+
+bool TrainingLoop::output_requires_grad(std::int32_t call) const {
+    return std::ranges::any_of(results_[index(call)],
+                               [&](std::int32_t leaf) { return result_[index(leaf)] >= 0; });
+}
+
+bool TrainingLoop::has_grad_inputs(std::int32_t call) const {
+    return std::ranges::any_of(sources_[index(call)],
+                               [&](std::int32_t leaf) { return result_[index(leaf)] >= 0; });
+}
+
+// Node of the tensor through which `reader` sees a leaf's result: the output of the outermost unit around the
+// leaf that has ended by then. Reader -1 is the loss.
+std::int32_t TrainingLoop::target(std::int32_t source, std::int32_t reader) const {
+    std::int32_t to = result_[index(source)];
+    if (to < 0) {
+        return -1;
+    }
+    for (std::int32_t c = source; c >= 0 && (reader < 0 || !program.inside(reader, c)) && c != reader;
+         c = program.calls[index(c)].parent) {
+        if (is_unit_call(c) && output_[index(c)] >= 0) {
+            to = output_[index(c)];
+        }
+    }
+    return to;
+}
+
+std::vector<std::int32_t> TrainingLoop::input_nodes(std::int32_t call) const {
+    std::vector<std::int32_t> nodes;
+    for (std::int32_t reader = call; reader < program.calls[index(call)].end; ++reader) {
+        std::vector<std::int32_t> read;
+        for (const std::int32_t source : program.sources(reader)) {
+            const std::int32_t to = program.inside(source, call) ? -1 : target(source, reader);
+            if (to >= 0) {
+                add_once(read, to);
+            }
+        }
+        // What reaches a leaf through another tensor that it reads (a residual stream) is no tensor of its
+        // own.
+        for (const std::int32_t node : read) {
+            const bool behind = std::ranges::any_of(
+                read, [&](std::int32_t other) { return other > node && tape.reaches(other, node); });
+            if (!behind) {
+                add_once(nodes, node);
+            }
+        }
+    }
+    return nodes;
+}
+
+// The gradient of what `reader` reads of `source` flows from `node` through the inputs of the units around
+// it.
+void TrainingLoop::read(std::int32_t node, std::int32_t reader, std::int32_t source,
+                        bool inside_reader_unit) {
+    if (result_[index(source)] < 0) {
+        return;
+    }
+    std::int32_t from = node;
+    const std::int32_t innermost = inside_reader_unit ? reader : program.calls[index(reader)].parent;
+    for (std::int32_t c = innermost; c >= 0 && !program.inside(source, c);
+         c = program.calls[index(c)].parent) {
+        if (is_unit_call(c) && inputs_[index(c)] >= 0) {
+            tape.edge(from, inputs_[index(c)]);
+            from = inputs_[index(c)];
+        }
+        if (c == border_) {
+            return;  // a reentrant region's inputs are leaves of its own graph
+        }
+    }
+    tape.edge(from, target(source, reader));
+}
+
+void TrainingLoop::compute(std::int32_t call) {
+    emit_compute(call, false);
+    if (!grad_enabled_) {
+        result_[index(call)] = -1;
+        return;
+    }
+    if (throwaway_) {
+        return;
+    }
+    const std::span<const std::int32_t> sources = program.sources(call);
+    const std::span<const TensorIndex> parameters = program.parameters(call);
+    const bool differentiable =
+        std::ranges::any_of(sources, [&](std::int32_t source) { return result_[index(source)] >= 0; }) ||
+        std::ranges::any_of(parameters, [&](TensorIndex t) { return runtime_->tracks(t); });
+    result_[index(call)] = -1;
+    if (!differentiable) {
+        return;
+    }
+    const std::int32_t node = tape.add(Tape::Kind::compute, call);
+    result_[index(call)] = node;
+    for (const std::int32_t source : sources) {
+        read(node, call, source, true);
+    }
+    for (const TensorIndex t : parameters) {
+        if (runtime_->tracks(t)) {
+            tape.edge(node, runtime_->gradient_node(t));
+        }
+    }
+}
+
+// The forward of a reentrant region left no graph; one node stands for it.
+void TrainingLoop::reentrant(std::int32_t call) {
+    if (!has_grad_inputs(call)) {
+        return;
+    }
+    const std::int32_t node = tape.add(Tape::Kind::recompute, call);
+    const bool inside = job.activation_checkpointing.placement != ActivationCheckpointing::Placement::outside;
+    for (const std::int32_t source : sources_[index(call)]) {
+        read(node, call, source, inside);
+    }
+    for (std::int32_t leaf = call; leaf < program.calls[index(call)].end; ++leaf) {
+        if (program.calls[index(leaf)].leaf) {
+            result_[index(leaf)] = node;
+        }
+    }
+}
+
+void TrainingLoop::run_node(std::int32_t n) {
+    const Tape::Node node = tape.node(n);
+    switch (node.kind) {
+        case Tape::Kind::compute:
+            compute_backward(node.subject);
+            break;
+        case Tape::Kind::recompute:
+            recompute_reentrant(node.subject);
+            break;
+        case Tape::Kind::inputs:
+        case Tape::Kind::split:
+        case Tape::Kind::accumulate:
+            runtime_->node(node);
+            user_code();
+            break;
+        case Tape::Kind::output:
+        case Tape::Kind::root:
+            user_code();
+            break;
+    }
+}
+
+void TrainingLoop::compute_backward(std::int32_t call) {
+    const std::int32_t region = region_of_[index(call)];
+    if (region >= 0 && !job.activation_checkpointing.reentrant && recomputed_[index(region)] == 0) {
+        recomputed_[index(region)] = 1;
+        recompute(region);
+    }
+    emit_compute(call, true);
+    for (const TensorIndex t : program.parameters(call)) {
+        if (runtime_->tracks(t)) {
+            runtime_->gradient_computed(t);
+        }
+    }
+}
+
+// Plays a region's forward again up to the last tensor that backward needs. Its graph is thrown away:
+// backward goes on in the old one.
+void TrainingLoop::recompute(std::int32_t region) {
+    using Placement = ActivationCheckpointing::Placement;
+    const Placement placement = job.activation_checkpointing.placement;
+    const std::vector<std::int32_t> left = modules_left_;
+    emit.pass = Pass::recompute;
+    throwaway_ = true;
+    stop_at_ = last_saved_[index(region)];
+    body(region, placement == Placement::outside, placement != Placement::forward);
+    stop_at_ = -1;
+    throwaway_ = false;
+    modules_left_ = left;
+    emit.pass = Pass::backward;
+}
+
+void TrainingLoop::recompute_reentrant(std::int32_t region) {
+    using Placement = ActivationCheckpointing::Placement;
+    const Placement placement = job.activation_checkpointing.placement;
+    const std::int32_t outer_border = border_;
+    emit.pass = Pass::recompute;
+    border_ = region;
+    body(region, placement == Placement::outside, placement != Placement::forward);
+    emit.pass = Pass::backward;
+    const std::int32_t root = tape.add(Tape::Kind::root, region);
+    for (const std::int32_t result : results_[index(region)]) {
+        std::int32_t to = target(result, region);
+        if (placement == Placement::outside && is_unit_call(region) && output_[index(region)] >= 0) {
+            to = output_[index(region)];
+        }
+        if (to >= 0) {
+            tape.edge(root, to);
+        }
+    }
+    border_ = outer_border;
+    BackwardVisitor visitor{*this};
+    tape.backward(root, visitor);
+}
+
+// Where the runtime returns to the user's code or to autograd. Without prices nothing else stands for what
+// happens there.
+void TrainingLoop::user_code() {
+    if (input_.work.empty()) {
+        emit.add({.kind = OpKind::compute, .pass = emit.pass});
+    }
+}
+
+void TrainingLoop::emit_compute(std::int32_t call, bool backward) {
+    if (input_.work.empty()) {
+        user_code();
+        return;
+    }
+    const ModuleIndex module = program.calls[index(call)].module;
+    const CallWork& work = input_.work[at(module)];
+    const std::int32_t region = region_of_[index(call)];
+    std::int32_t& saved = saved_[index(call)];
+    if (!backward && (region < 0 || in_backward_)) {
+        if (saved < 0) {
+            saved = emit.buffer({.bytes = work.saved_bytes,
+                                 .category = work.saved,
+                                 .module = static_cast<std::int32_t>(module)});
+        }
+        if (!emit.is_live(saved)) {
+            emit.allocate(saved);
+        }
+    }
+    emit.add({.kind = OpKind::compute,
+              .pass = emit.pass,
+              .module = static_cast<std::int32_t>(module),
+              .launches = backward ? work.backward_launches : work.launches,
+              .bytes = backward ? work.backward_bytes : work.bytes,
+              .flops = backward ? work.backward_flops : work.flops});
+    if (backward) {
+        emit.release(saved);
+    }
+}
+
+}  // namespace fsdplan

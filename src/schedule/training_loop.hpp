@@ -1,0 +1,142 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "schedule/emitter.hpp"
+#include "schedule/forward_program.hpp"
+#include "schedule/tape.hpp"
+
+// The training loop that a lowering lives in: it calls the modules, plays autograd and asks the runtime at
+// the hooks that PyTorch gives it.
+namespace fsdplan {
+
+class TrainingLoop;
+
+/// What a runtime does at its hooks. Units are numbered as in TrainingLoop::units.
+class UnitRuntime {
+public:
+    UnitRuntime() = default;
+    UnitRuntime(const UnitRuntime&) = delete;
+    UnitRuntime& operator=(const UnitRuntime&) = delete;
+    UnitRuntime(UnitRuntime&&) = delete;
+    UnitRuntime& operator=(UnitRuntime&&) = delete;
+    virtual ~UnitRuntime() = default;
+
+    /// Allocates what lives as long as the training.
+    virtual void begin() = 0;
+    virtual void begin_microbatch(bool last) = 0;
+    virtual void pre_forward(std::int32_t unit, std::int32_t call) = 0;
+    virtual void post_forward(std::int32_t unit, std::int32_t call) = 0;
+    virtual void hook(const Tape::Hook& hook) = 0;
+    /// A node of kind inputs, split or accumulate runs.
+    virtual void node(const Tape::Node& node) = 0;
+    /// Autograd has gone through the whole graph.
+    virtual void end_of_backward() = 0;
+    virtual void clip() = 0;
+    virtual void optimizer_step() = 0;
+    virtual void zero_grad() = 0;
+
+    /// Whether a computation with this parameter is differentiable.
+    virtual bool tracks(TensorIndex t) const = 0;
+    /// The node to which the gradient of a use of `t` flows now.
+    virtual std::int32_t gradient_node(TensorIndex t) = 0;
+    /// Backward has computed (a part of) its gradient.
+    virtual void gradient_computed(TensorIndex t) = 0;
+};
+
+/// A unit as the loop sees it.
+struct LoopUnit {
+    const Unit* plan = nullptr;
+    std::string name;
+    std::vector<ModuleIndex> modules;  ///< in the order of the tree
+};
+
+class TrainingLoop {
+public:
+    TrainingLoop(const LoweringInput& input, Schedule& out);
+
+    void run(UnitRuntime& runtime);
+
+    // For runtimes.
+    const ModuleTree& tree;
+    const TrainingJob& job;
+    const ForwardProgram program;
+    const std::vector<LoopUnit> units;  ///< root first, in the order of the tree
+    Emitter emit;
+    Tape tape;
+
+    bool grad_enabled() const { return grad_enabled_; }
+    bool in_backward() const { return in_backward_; }
+    /// True when the output of a unit's call has a gradient to wait for.
+    bool output_requires_grad(std::int32_t call) const;
+    /// The node of that output, to hang hooks on; -1: none.
+    std::int32_t output_node(std::int32_t call) const { return output_[index(call)]; }
+    /// True when a gradient flows out of the call through its inputs.
+    bool has_grad_inputs(std::int32_t call) const;
+    /// Nodes of the tensors that the call gets from outside and that have gradients.
+    std::vector<std::int32_t> input_nodes(std::int32_t call) const;
+    /// Puts a node between the call's computations and its inputs.
+    void set_inputs_node(std::int32_t call, std::int32_t node) { inputs_[index(call)] = node; }
+    /// The unit that manages a parameter; -1: none.
+    std::int32_t unit_of(TensorIndex t) const { return unit_of_tensor_[at(t)]; }
+    /// Something of the user's own happens here that nobody has priced.
+    void user_code();
+
+private:
+    friend struct BackwardVisitor;
+    static std::size_t index(std::int32_t i) { return static_cast<std::size_t>(i); }
+
+    void list_borders();
+    void list_regions();
+    void step();
+    void forward_backward(bool last);
+    bool walk(std::int32_t call);
+    bool body(std::int32_t call, bool with_unit, bool with_marks);
+    bool children(std::int32_t call);
+    void begin_unit(std::int32_t unit, std::int32_t call);
+    void end_unit(std::int32_t unit, std::int32_t call);
+    void add_output_node(std::int32_t call);
+    void compute(std::int32_t call);
+    void reentrant(std::int32_t call);
+    void read(std::int32_t node, std::int32_t reader, std::int32_t source, bool inside_reader_unit);
+    std::int32_t target(std::int32_t source, std::int32_t reader) const;
+    void run_node(std::int32_t node);
+    void compute_backward(std::int32_t call);
+    void recompute(std::int32_t region);
+    void recompute_reentrant(std::int32_t region);
+    void emit_compute(std::int32_t call, bool backward);
+    bool is_unit_call(std::int32_t call) const { return unit_of_call_[index(call)] >= 0; }
+
+    const LoweringInput& input_;
+    Schedule& out_;
+    UnitRuntime* runtime_ = nullptr;
+    std::vector<std::int32_t> unit_of_tensor_;
+    std::vector<std::int32_t> unit_of_call_;
+    std::vector<std::int32_t> modules_left_;  // of a unit with several modules, in this forward
+
+    // Borders of unit calls and checkpointed regions: leaf calls inside that are read outside, and the other
+    // way.
+    std::vector<std::vector<std::int32_t>> results_;
+    std::vector<std::vector<std::int32_t>> sources_;
+    std::vector<std::int32_t> region_of_;   // checkpointed call around each call, itself included; -1
+    std::vector<std::int32_t> last_saved_;  // per region: the leaf at which a recompute stops early
+
+    // Of the current forward, by call.
+    std::vector<std::int32_t> result_;  // node of a leaf's result
+    std::vector<std::int32_t> output_;
+    std::vector<std::int32_t> inputs_;
+    std::vector<char> recomputed_;
+    std::vector<std::int32_t> saved_;  // buffer of what a call saves
+
+    bool grad_enabled_ = true;
+    bool in_backward_ = false;
+    bool throwaway_ = false;    // a recompute whose graph nobody goes through
+    std::int32_t border_ = -1;  // reentrant region that is being recomputed
+    std::int32_t stop_at_ = -1;
+    std::int32_t iteration_ = 0;
+};
+
+}  // namespace fsdplan

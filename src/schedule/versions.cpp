@@ -1,0 +1,46 @@
+#include <array>
+
+#include "fsdplan/job.hpp"
+
+// All that differs between versions of PyTorch.
+namespace fsdplan {
+namespace {
+
+constexpr std::array<TorchBehaviour, 2> versions{{
+    {.version = "2.13",
+     .reduces_in_original_dtype = false,
+     .widens_gradients_early = false,
+     .releases_gather_before_backward = false,
+     .summary = "fully_shard reduces in param_dtype when only that is given"},
+    {.version = "2.15",
+     .reduces_in_original_dtype = true,
+     .widens_gradients_early = true,
+     .releases_gather_before_backward = true,
+     .summary =
+         "fully_shard reduces in the original dtype when only param_dtype is given, widens gradients as "
+         "they arrive, and gives the last gather buffer back before backward"},
+}};
+
+}  // namespace
+
+std::span<const TorchBehaviour> torch_versions() {
+    return versions;
+}
+
+const TorchBehaviour& torch_behaviour(std::string_view version) {
+    const std::size_t first_dot = version.find('.');
+    const std::size_t second_dot = version.find('.', first_dot == std::string_view::npos ? 0 : first_dot + 1);
+    const std::string_view minor = version.substr(0, second_dot);
+    std::vector<std::string> known;
+    for (const TorchBehaviour& behaviour : versions) {
+        if (behaviour.version == minor) {
+            return behaviour;
+        }
+        known.emplace_back(behaviour.version);
+    }
+    throw Error(ErrorKind::input, "--torch",
+                "unknown version \"" + std::string(version) + "\"; known are 2.13 and 2.15" +
+                    did_you_mean(version, known));
+}
+
+}  // namespace fsdplan

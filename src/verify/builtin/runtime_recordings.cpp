@@ -1,0 +1,123 @@
+#include <algorithm>
+#include <filesystem>
+
+#include "base/file.hpp"
+#include "base/json.hpp"
+#include "fsdplan/model.hpp"
+#include "fsdplan/schedule.hpp"
+#include "verify/case_report.hpp"
+#include "verify/runtime_case.hpp"
+#include "verify/runtime_events.hpp"
+#include "verify/runtime_units.hpp"
+#include "verify/traffic.hpp"
+
+// What FSDP1 and FSDP2 did in a training step, event by event (docs/formats.md).
+namespace fsdplan {
+namespace {
+
+/// The recording's model: in models/ beside it, or in that of the folder "runtime" next to its own.
+std::string tree_of(const std::string& path, const std::string& model) {
+    const std::filesystem::path folder = std::filesystem::path(path).parent_path();
+    const std::array places{folder / "models", folder / ".." / "runtime" / "models"};
+    for (const std::filesystem::path& place : places) {
+        for (const char* ending : {".json", ".json.gz"}) {
+            const std::filesystem::path file = place / (model + ending);
+            if (std::filesystem::exists(file)) {
+                return file.string();
+            }
+        }
+    }
+    throw Error(ErrorKind::input, path,
+                "its module tree models/" + model + ".json is neither beside it nor in ../runtime/models");
+}
+
+class Comparison {
+public:
+    Comparison(const json::Value& recording, CaseReport& report) : recording_(recording), report_(report) {}
+
+    void compare(const std::vector<RuntimeIteration>& got) {
+        std::size_t i = 0;
+        for (const json::Value iteration : unfolded_iterations(recording_)) {
+            compare(i, iteration, got[i]);
+            ++i;
+        }
+    }
+
+private:
+    void compare(std::size_t i, const json::Value& recorded, const RuntimeIteration& got) {
+        const std::string where = "iteration " + std::to_string(i);
+        std::size_t e = 0;
+        const auto mem = recorded.find("mem");
+        std::int64_t recorded_before = mem ? mem->at("start").integer() : 0;
+        std::int64_t got_before = got.start_bytes;
+        for (const json::Value event : recorded.at("events").elements()) {
+            const std::string at_event = where + " event " + std::to_string(e);
+            if (e >= got.events.size()) {
+                report_.compare(at_event, text_of(event), "nothing");
+                return;
+            }
+            const RuntimeEvent& own = got.events[e];
+            report_.compare(at_event, text_of(event), own.text);
+            if (text_of(event) != own.text) {
+                return;  // what follows a first difference differs as a matter of course
+            }
+            if (const auto live = event.find("m")) {
+                const std::int64_t recorded_live = (*live->elements().begin()).integer();
+                if (!own.after_computation) {
+                    report_.compare(at_event + " (" + own.text + ") live bytes",
+                                    shown(recorded_live - recorded_before),
+                                    shown(own.live_bytes - got_before));
+                }
+                recorded_before = recorded_live;
+                got_before = own.live_bytes;
+            }
+            ++e;
+        }
+        if (e < got.events.size()) {
+            report_.compare(where + " event " + std::to_string(e), "nothing", got.events[e].text);
+        }
+    }
+
+    static std::string shown(std::int64_t change) { return (change < 0 ? "" : "+") + std::to_string(change); }
+
+    json::Value recording_;
+    CaseReport& report_;
+};
+
+void replay(const std::string& path, Verification& out) {
+    const json::Document document(read_text(path), path);
+    const json::Value root = document.root();
+    if (root.at("version").integer() != 1) {
+        root.at("version").fail("version 1");
+    }
+    const std::string name = std::filesystem::path(path).stem().string();
+    const ModuleTree tree = flatten(import_model(tree_of(path, std::string(root.at("model_tree").string()))));
+    const RuntimeCase recorded = runtime_case(root, tree);
+    CaseReport report(name);
+    const LoweringInput input{.tree = tree,
+                              .plan = recorded.plan,
+                              .job = recorded.job,
+                              .unread = recorded.unread,
+                              .iterations = static_cast<int>(root.at("iterations").size())};
+    const Schedule schedule = lower(input);
+    report.compare("schedule", "", first_fault(schedule));
+    compare_units(root.at("units"), tree, recorded, report);
+    Comparison(root, report).compare(events_of(schedule, tree));
+    report.close(out);
+}
+
+}  // namespace
+
+namespace builtin::recording {
+
+extern const RecordingInfo runtime_recordings;
+constinit const RecordingInfo runtime_recordings{
+    .name = "runtime",
+    .help = "steps of FSDP1 and FSDP2 (*.json, format fsdplan.runtime-golden)",
+    .recognises = [](const std::string& /*path*/,
+                     std::string_view head) { return has_format(head, "fsdplan.runtime-golden"); },
+    .replay = replay,
+};
+
+}  // namespace builtin::recording
+}  // namespace fsdplan
