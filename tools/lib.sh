@@ -67,16 +67,22 @@ build_packages=(g++ cmake ninja-build nlohmann-json3-dev libfmt-dev libcli11-dev
 # shellcheck disable=SC2034  # used by the scripts
 test_packages=("${build_packages[@]}" libgmock-dev python3)
 
-# torch_python: prints the Python of the venv with the PyTorch that fsdplan follows, made on first use.
-torch_python() {
-    local cache=${XDG_CACHE_HOME:-~/.cache}
-    local venv=$cache/fsdplan/venv wanted=tests/live/requirements.txt
+# venv_python NAME REQUIREMENTS WHAT: prints the Python of a venv with these packages, made on first use and anew
+# when they change.
+venv_python() {
+    local venv=${XDG_CACHE_HOME:-~/.cache}/fsdplan/$1 wanted=$2
     if ! cmp -s "$wanted" "$venv/fsdplan-requirements.txt"; then
         install_packages python3 python3-venv >&2
-        say "installing PyTorch into $venv (several GB, once)" >&2
-        { quietly build/venv.log /usr/bin/python3 -m venv --clear "$venv" &&
-            quietly build/venv.log "$venv/bin/python" -m pip install -r "$wanted"; } || return 1
+        say "installing $3 into $venv (once)" >&2
+        { quietly "build/$1.log" /usr/bin/python3 -m venv --clear "$venv" &&
+            quietly "build/$1.log" "$venv/bin/python" -m pip install -r "$wanted"; } || return 1
         cp "$wanted" "$venv/fsdplan-requirements.txt"
     fi
     printf '%s\n' "$venv/bin/python"
 }
+
+# torch_python: the one with the PyTorch that fsdplan follows.
+torch_python() { venv_python venv tests/live/requirements.txt "PyTorch, several GB,"; }
+
+# trace_python: the one with the Perfetto that opens our traces.
+trace_python() { venv_python venv-trace tests/browser/requirements.txt "Perfetto"; }

@@ -1,9 +1,12 @@
 #pragma once
 
+#include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 
 #include "fsdplan/planner.hpp"
+#include "fsdplan/simulate.hpp"
 
 // Results on their way out. A result is a JSON document, "format": "fsdplan.result";
 // reports/result.schema.json describes it, and every other form of a report holds or is made from it.
@@ -23,5 +26,23 @@ void check_result(std::string_view json, std::string_view file);
 /// which is a result as check_result() accepts it and is in the page whole (element report-data, `<` as
 /// \u003c).
 std::string html_report(std::string_view result_json);
+
+/// What a trace or snapshot says about where it comes from.
+struct TraceOptions {
+    std::string_view version;  ///< of the program
+    std::int64_t rank = 0;
+    std::string_view plan{};                 ///< its label
+    std::span<const std::string> modules{};  ///< paths by row of the tree; empty: units are named instead
+};
+
+/// A run as trace events (`.trace.json`), which Perfetto, chrome://tracing and most profilers' tools open: a
+/// track for the host, for what compute waits for and for each stream, counters of memory by category. Times
+/// are exact to the nanosecond; slices of one track never overlap.
+std::string trace_report(const Schedule& schedule, const Run& run, const TraceOptions& options);
+
+/// What the allocator did as PyTorch's memory snapshot (`.snapshot.pickle`), for pytorch.org/memory_viz and
+/// `python -m torch.cuda._memory_viz`. Categories colour the allocations; the stack of each is its module and
+/// what it is for.
+std::string snapshot_report(const Schedule& schedule, const AllocatorLog& log, const TraceOptions& options);
 
 }  // namespace fsdplan
