@@ -28,6 +28,10 @@ USUAL = """
     fsdp2_t5_mp fsdp2_mixtral_default
 """.split()
 
+DEFAULTS = {"strategy": "FULL_SHARD", "backward_prefetch": "BACKWARD_PRE", "forward_prefetch": False,
+            "limit_all_gathers": True, "use_orig_params": True, "mesh": None, "mp": {}, "iters": 3,
+            "accum": {"n": 1, "mode": "sync"}, "clip": False, "optim": "adamw", "cpu_offload": False, "ac": None}
+
 
 def arguments(case):
     """The command line for the settings of a recording."""
@@ -110,10 +114,15 @@ def matches(pattern, path):
 def same_settings(read, stored):
     """Settings read off a model name modules where the stored ones have patterns, and leave defaults out."""
     read, stored = dict(read), dict(stored)
-    if stored.get("strategy") == "FULL_SHARD":
-        del stored["strategy"]
+    for key, default in DEFAULTS.items():
+        if stored.get(key, ...) == default:
+            del stored[key]
     if stored.get("world") == 1 and stored["engine"] == "fsdp1":
         read.pop("strategy", None)  # PyTorch turns every strategy into NO_SHARD
+    others = len(read["wrap"]) - 1
+    for key in ("forward_prefetch_n", "backward_prefetch_n"):  # no more than there are
+        if key in stored and not (n := min(stored.pop(key), others)) < 1:
+            stored[key] = n
     for case in (read, stored):
         case.pop("backend", None)
         if case.get("ac", {}).get("mode") in ("inside", "outside"):

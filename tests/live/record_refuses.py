@@ -20,7 +20,7 @@ import torch.distributed as dist
 import torch.utils.checkpoint
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import FullyShardedDataParallel, MixedPrecision, ShardingStrategy, fully_shard
+from torch.distributed.fsdp import FullyShardedDataParallel, MixedPrecision, fully_shard
 
 import fsdplan
 import fsdplan.cli

@@ -112,7 +112,7 @@ class LiveBytes(TorchDispatchMode):
                 self._start(storage, None)
             return result
 
-        torch.UntypedStorage.resize_ = resize_  # type: ignore[method-assign]
+        torch.UntypedStorage.resize_ = resize_  # type: ignore[method-assign,assignment]
         return super().__enter__()
 
     def __exit__(self, *error: Any) -> None:

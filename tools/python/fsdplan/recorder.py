@@ -16,7 +16,9 @@ from torch.distributed.fsdp import FullyShardedDataParallel
 from torch.utils._pytree import tree_leaves
 
 from . import collectives, fsdp1, fsdp2
-from .case import accumulation, read_case, read_micro_batch
+from .accumulation import accumulation, read_micro_batch
+from .case import read_case
+from .checks import check_calls, check_description, check_group
 from .dataflow import Description
 from .errors import Refused
 from .events import Patches, Tape, in_backward
@@ -59,11 +61,11 @@ class Recorder:
         self.path: Path | None = None  # of the recording, once it is written
 
     def __enter__(self) -> Recorder:
-        _check_group()
+        check_group()
         self._engine = engine_of(self._root)
         self._units = find_units(self._root)
         self._case = read_case(self._root, self._units, self._optimizer)
-        _check_description(self._plain, self._root, self._units, self._engine)
+        check_description(self._plain, self._root, self._units, self._engine)
         name_units(self._units, self._tape)
         try:
             self._listen()
@@ -200,8 +202,8 @@ class Recorder:
                                 (torch.utils.checkpoint.CheckpointFunction, "forward")):
                 self._patches.wrap(owner, name, self._checkpoint)
         self._patches.wrap(FullyShardedDataParallel, "no_sync", self._no_sync)
-        for owner in (self._optimizer, self._root):
-            self._patches.wrap(owner, "zero_grad", self._zero_grad)
+        for zeroing in (self._optimizer, self._root):
+            self._patches.wrap(zeroing, "zero_grad", self._zero_grad)
 
     def _marks(self, path: str, module: nn.Module) -> list[Any]:
         def begin(*_: Any) -> None:
@@ -249,7 +251,7 @@ class Recorder:
             self._tape.refuse("the recorded steps accumulate gradients in different ways")
         if self._tape.problem is not None:
             raise Refused(self._tape.problem)
-        _check_calls(self._plain, self._iterations[0]["events"], self._units)
+        check_calls(self._plain, self._iterations[0]["events"], self._units)
         dtype = _common_dtype(self._plain)
         recording = self._document(dtype)
         tree = self._plain.tree
@@ -301,64 +303,6 @@ def record(folder: str | Path, *, name: str, model: nn.Module, optimizer: torch.
     such as a batch that every step uses; others count from the forward that takes them.
     """
     return Recorder(folder, name, model, optimizer, plain, inputs)
-
-
-def _check_group() -> None:
-    if not dist.is_initialized():
-        raise Refused("there is no process group; wrap and record inside of fsdplan.fake_process_group(WORLD)")
-    if (backend := dist.get_backend()) != "fake":
-        raise Refused(f"the process group is {backend}; wrap and record inside of fsdplan.fake_process_group(WORLD)")
-    if dist.get_rank() != 0:
-        raise Refused(f"this is rank {dist.get_rank()}; a recording is of rank 0")
-
-
-def _check_description(plain: Description, root: nn.Module, units: list[Unit], engine: str) -> None:
-    """Whether `plain` can be the model in the units: same parameters with the same shapes, modules where the units are."""
-    tensors = {row["id"]: row for row in plain.tree["tensors"]}
-    shapes: dict[str, list[int]] = {}
-    required: dict[str, bool] = {}
-    parameters: dict[int, str] = {}  # tensor -> its first name
-    for module in plain.tree["modules"]:
-        for local, tensor in module.get("parameters", {}).items():
-            path = f"{module['fqn']}.{local}" if module["fqn"] else local
-            shapes[path], required[path] = tensors[tensor]["shape"], tensors[tensor]["requires_grad"]
-            parameters.setdefault(tensor, path)
-    paths = {module["fqn"] for module in plain.tree["modules"]}
-    sharded = 0
-    for unit in units:
-        if missing := [path for path in unit.paths if path not in paths]:
-            raise Refused(f"the described model has no module {missing[0]}; describe the model that is wrapped")
-        for row in unit.row.get("params") or [r for r in unit.row.get("layout", []) if "name" in r]:
-            name = row["name"] if engine == "fsdp2" or not unit.fqn else f"{unit.fqn}.{row['name']}"
-            if shapes.get(name) != row["shape"]:
-                raise Refused(f"{name} has the shape {row['shape']} and {shapes.get(name, 'none')} in the described model; "
-                              "describe the model that is wrapped")
-            sharded += 1
-    if sharded != len(parameters):
-        raise Refused(f"the units hold {sharded} parameters and the described model {len(parameters)}; describe the model "
-                      "that is wrapped")
-    for path, parameter in root.named_parameters():
-        name = ".".join(part for part in path.split(".") if not part.startswith("_fsdp") and
-                        not part.startswith("_checkpoint"))
-        if name in required and required[name] != parameter.requires_grad:
-            raise Refused(f"requires_grad of {name} has changed since the model was described")
-
-
-def _check_calls(plain: Description, events: list[dict[str, Any]], units: list[Unit]) -> None:
-    """A forward that draws which modules it calls cannot be recorded: the description would be another one's."""
-    wrapped = {path for unit in units for path in unit.paths}
-    expected = [path for path in plain.tree["forward_order"] if path in wrapped]
-    calls: list[str] = []
-    for event in [*events, {"e": "microbatch"}]:
-        if event["e"] == "microbatch":
-            if calls and calls != expected:
-                where = next((i for i, (a, b) in enumerate(zip(calls, expected)) if a != b), min(len(calls), len(expected)))
-                raise Refused("the recorded forward calls other modules than the described one: "
-                              f"{calls[where] if where < len(calls) else 'nothing'} instead of "
-                              f"{expected[where] if where < len(expected) else 'nothing'} as unit {where}")
-            calls = []
-        elif event["e"] == "fwd_begin" and event["p"] == "fwd":
-            calls.append(event["u"])
 
 
 def _common_dtype(plain: Description) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -57,7 +58,7 @@ class Wrapping:
     shard_dim: int = 0
 
 
-def wrap(model: nn.Module, how: Wrapping) -> nn.Module:
+def wrap(model: Any, how: Wrapping) -> nn.Module:
     """The root to train with. The model is changed in place; the process group must exist."""
     if how.checkpointing == "hf":
         if not hasattr(model, "gradient_checkpointing_enable"):
@@ -136,12 +137,12 @@ def _wrap_flat(model: nn.Module, how: Wrapping) -> nn.Module:
     paths = matching(model, how.wrap)
     _refuse_strangers(how.unit_strategies, paths, "--unit-strategy")
     for path in paths:
-        own = {"sharding_strategy": ShardingStrategy[how.unit_strategies[path]]} if path in how.unit_strategies else {}
-        _replace(model, path, lambda module: FullyShardedDataParallel(module, **{**settings, **own}))
+        strategy = ShardingStrategy[how.unit_strategies.get(path, how.strategy)]
+        _replace(model, path, functools.partial(FullyShardedDataParallel, **{**settings, "sharding_strategy": strategy}))
     return FullyShardedDataParallel(model, **settings)
 
 
-def _wrap_sharded(model: nn.Module, how: Wrapping) -> nn.Module:
+def _wrap_sharded(model: Any, how: Wrapping) -> nn.Module:
     mesh = _mesh(how.mesh) if how.mesh is not None else init_device_mesh("cpu", (dist.get_world_size(),))
     settings: dict[str, Any] = {"mesh": mesh}
     if how.mixed_precision:
@@ -188,8 +189,8 @@ def _wrap_sharded(model: nn.Module, how: Wrapping) -> nn.Module:
     return model
 
 
-def _prefetch(root: nn.Module, units: list[nn.Module], how: Wrapping) -> None:
-    def next_units(order: list[nn.Module], n: int) -> list[tuple[nn.Module, list[nn.Module]]]:
+def _prefetch(root: Any, units: list[Any], how: Wrapping) -> None:
+    def next_units(order: list[Any], n: int) -> list[tuple[Any, list[Any]]]:
         return [(unit, order[i + 1:i + 1 + n]) for i, unit in enumerate(order) if order[i + 1:i + 1 + n]]
 
     for unit, targets in next_units(units, how.forward_prefetch_units):
