@@ -556,6 +556,7 @@ private:
             hooks.push_back(
                 {.module = module_of(text.substr(3)), .enter = text[0] == '+', .backward = text[1] == 'b'});
         }
+        mark_recomputed(hooks);
         return hooks;
     }
 
