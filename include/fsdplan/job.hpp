@@ -133,8 +133,8 @@ struct TorchBehaviour {
     bool reduces_in_original_dtype;
     /// Gradients are cast to a wider reduce dtype as they arrive, not all at once in post-backward.
     bool widens_gradients_early;
-    /// The last forward's gather buffer is given back before backward's first gather.
-    bool releases_gather_before_backward;
+    /// The gather buffer of the unit before is given back before a unit copies out, not after.
+    bool releases_gather_before_copy_out;
     std::string_view summary;
 };
 constexpr std::string_view newest_torch = "2.15";

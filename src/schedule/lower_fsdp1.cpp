@@ -545,6 +545,11 @@ private:
     void unshard(std::int32_t unit, bool prefetched = false) {
         Handle& h = handle(unit);
         const bool needs_gather = h.sharded() && !h.gathered;
+        if (job_.offload && loop_.in_backward() && !h.has_shard_gradient) {
+            // Checking the original parameters for changes leaves an empty sharded gradient, to be added to.
+            emit_.allocate(h.shard_gradient);
+            h.has_shard_gradient = true;
+        }
         bool ran_pre_unshard = false;
         if (h.mixed() && (!h.sharded() || needs_gather || job_.offload)) {
             if (job_.offload) {

@@ -31,10 +31,12 @@ struct Member {
     std::int32_t unsharded = -1;
     std::int32_t staging = -1;             // copy-out of other dimensions goes through it
     std::int32_t post_forward_shard = -1;  // slice of a smaller group
-    std::int32_t gradient = -1;            // .grad of the unsharded parameter
-    std::int32_t incoming = -1;            // what arrives while there is one already
-    std::int32_t accumulated = -1;         // unsharded_accumulated_grad, in the reduce dtype
-    std::int32_t rearranged = -1;          // gradient with the sharded dimension in front
+    std::vector<std::int32_t> post_forward_shards;
+    std::int32_t gradient = -1;     // .grad of the unsharded parameter
+    std::int32_t incoming = -1;     // what arrives while there is one already
+    std::int32_t kept = -1;         // the buffer of .grad: gradient, or accumulated where that widens
+    std::int32_t accumulated = -1;  // unsharded_accumulated_grad, in the reduce dtype
+    std::int32_t rearranged = -1;   // gradient with the sharded dimension in front
     bool has_gradient = false;
     bool has_accumulated = false;
     std::vector<std::int32_t> states;
@@ -471,6 +473,7 @@ private:
         if (g.post_forward_ranks > 0) {
             m.post_forward_shard =
                 buffer(unit, unsharded / g.post_forward_ranks, Category::post_forward_shard, Stream::compute);
+            m.post_forward_shards.push_back(m.post_forward_shard);
         }
         if (m.trainable) {
             m.gradient = buffer(unit, bytes(m.numel, m.gather), Category::gradient, Stream::compute);
@@ -556,8 +559,13 @@ private:
             return;
         }
         const bool in_forward = g.training == Group::Training::forward;
-        if (in_forward) {
-            release_gather_state();
+        std::int32_t left_behind = -1;
+        if (in_forward && gather_state_ >= 0) {
+            gather_streams_wait(gather_state_event_);
+            std::swap(left_behind, gather_state_);
+            if (torch_.releases_gather_before_copy_out) {
+                emit_.release(left_behind);
+            }
         }
         if (job_.mesh.shard > 1) {
             emit_.wait(Stream::compute, g.gather_event);
@@ -573,7 +581,9 @@ private:
         emit_.copy(bytes, unit, Stream::compute);
         for (const Member& m : g.members) {
             emit_.release(m.staging);
-            emit_.release(m.post_forward_shard);
+            if (g.sharded == Group::Sharded::post_forward) {
+                emit_.release(m.post_forward_shard);
+            }
         }
         g.sharded = Group::Sharded::unsharded;
         const bool held = !g.pending_async && in_forward && job_.mesh.shard > 1;
@@ -585,6 +595,8 @@ private:
             gather_streams_wait(copied_out);
             emit_.release(g.gather_buffer);
         }
+        // A local variable keeps it so long.
+        emit_.release(left_behind);
         g.pending = false;
         emit_.mark(Mark::copy_out, unit);
     }
@@ -628,12 +640,14 @@ private:
         if (g.sharded == Group::Sharded::post_forward) {
             return;
         }
-        for (const Member& m : g.members) {
+        for (Member& m : g.members) {
             // A slice that no backward has gathered is replaced.
-            if (emit_.is_live(m.post_forward_shard)) {
-                emit_.free(m.post_forward_shard);
-            }
+            const std::int32_t old = m.post_forward_shard;
+            m.post_forward_shard = pooled(m.post_forward_shards, emit_.at(old));
             emit_.allocate(m.post_forward_shard);
+            if (m.post_forward_shard != old) {
+                emit_.release(old);
+            }
             emit_.release(m.unsharded);
         }
         g.sharded = Group::Sharded::post_forward;
@@ -659,9 +673,6 @@ private:
         emit_.mark(Mark::pre_backward, unit);
         emit_.host(HostWork::unit_hook, unit);
         g.training = Group::Training::pre_backward;
-        if (torch_.releases_gather_before_backward) {
-            release_gather_state();
-        }
         unshard(unit, job_.fsdp2.unshard_async_op, false);
         wait_for_unshard(unit);
         if (g.backward_prefetch.empty() && !g.post_forward_indices.empty()) {
@@ -678,6 +689,22 @@ private:
         Member& m = *member(TensorIndex{tensor});
         emit_.release(m.incoming);
         m.has_gradient = true;
+        m.kept = m.gradient;
+        const Group& g = group(loop_.unit_of(m.tensor));
+        if (torch_.widens_gradients_early && g.reduce && *g.reduce != m.gather &&
+            changes_on_arrival(m, *g.reduce)) {
+            if (!emit_.is_live(m.accumulated)) {
+                emit_.allocate(m.accumulated);
+            }
+            emit_.copy(bytes_of(m.numel, m.gather).count, loop_.unit_of(m.tensor), Stream::compute);
+            emit_.free(m.gradient);
+            m.kept = m.accumulated;
+        }
+    }
+
+    // A wider dtype is only taken on arrival where the gradient stays; before a reduction the copy-in widens.
+    bool changes_on_arrival(const Member& m, DType reduce) const {
+        return !reduce_gradients_ || m.has_accumulated || bits(reduce) < bits(m.gather);
     }
 
     void post_backward(std::int32_t unit) {
@@ -692,7 +719,9 @@ private:
         for (Member& m : g.members) {
             if (m.has_accumulated && m.has_gradient) {
                 emit_.copy(bytes_of(m.numel, m.gather).count, unit, Stream::compute);
-                emit_.free(m.gradient);
+                if (m.kept != m.accumulated) {
+                    emit_.free(m.kept);
+                }
                 m.has_gradient = false;
             }
         }
@@ -707,6 +736,8 @@ private:
             reduce(unit);
         }
         emit_.mark(Mark::post_backward_end, unit);
+        emit_.release(kept_by_caller_);
+        kept_by_caller_ = -1;
     }
 
     // no_sync: gradients stay whole, in the dtype of the reduction.
@@ -714,9 +745,11 @@ private:
         if (!g.reduce || !m.has_gradient || *g.reduce == m.gather) {
             return;
         }
-        emit_.allocate(m.accumulated);
-        emit_.copy(bytes_of(m.numel, m.gather).count, unit, Stream::compute);
-        emit_.free(m.gradient);
+        if (m.kept != m.accumulated) {
+            emit_.allocate(m.accumulated);
+            emit_.copy(bytes_of(m.numel, m.gather).count, unit, Stream::compute);
+            emit_.free(m.gradient);
+        }
         m.has_gradient = false;
         m.has_accumulated = true;
     }
@@ -735,9 +768,15 @@ private:
             if (m.has_accumulated) {
                 out.push_back({&m, m.accumulated, padded});
                 m.has_accumulated = false;
+                if (&m == &g.members.back()) {
+                    kept_by_caller_ = m.accumulated;
+                }
             } else if (m.has_gradient) {
-                out.push_back({&m, m.gradient, padded});
+                out.push_back({&m, m.kept, padded});
                 m.has_gradient = false;
+                if (m.kept == m.accumulated && &m == &g.members.back()) {
+                    kept_by_caller_ = m.kept;
+                }
             } else if (job_.fsdp2.reduce_scatter_unused_params && g.ever_gathered && m.trainable) {
                 emit_.allocate(m.gradient);
                 out.push_back({&m, m.gradient, padded});
@@ -761,7 +800,6 @@ private:
         }
         emit_.release(g.held_output);
         reduce_gradients(g, unit, gradients);
-        g.has_sharded_gradient = true;
     }
 
     void reduce_gradients(Group& g, std::int32_t unit, const std::vector<Gradient>& gradients) {
@@ -790,9 +828,14 @@ private:
         emit_.allocate(input);
         emit_.copy(bytes, unit, Stream::compute);
         // The last gradient stays in a loop variable.
-        const std::int32_t last = ranks > 1 ? gradients.back().buffer : -1;
+        const bool of_last_member = gradients.back().member == &g.members.back();
+        const bool keeps_last = ranks > 1 && (of_last_member || !torch_.widens_gradients_early);
+        const std::int32_t last = keeps_last ? gradients.back().buffer : -1;
+        if (keeps_last && of_last_member && implied_reduce(g)) {
+            kept_by_caller_ = last;
+        }
         for (const std::int32_t source : sources) {
-            if (source != last) {
+            if (source != last && source != kept_by_caller_) {
                 emit_.release(source);
             }
         }
@@ -818,7 +861,14 @@ private:
         for (const std::int32_t b : held) {
             emit_.release(b);
         }
-        emit_.release(last);
+        if (last != kept_by_caller_) {
+            emit_.release(last);
+        }
+    }
+
+    // The reduce dtype comes from the parameters, not from the user.
+    bool implied_reduce(const Group& g) const {
+        return torch_.reduces_in_original_dtype && !job_.reduce_dtype && g.reduce.has_value();
     }
 
     struct Factors {
@@ -900,7 +950,7 @@ private:
         if (job_.offload) {
             emit_.copy(bytes_of(numel, g.orig).count, unit, last, OpKind::to_host);
         }
-        if (g.has_sharded_gradient && emit_.is_live(g.sharded_gradient)) {
+        if (g.has_sharded_gradient) {
             emit_.copy(bytes_of(numel, g.orig).count, unit, last);
             if (replicated && result == output) {
                 g.held_output = output;
@@ -909,6 +959,7 @@ private:
             }
         } else {
             g.sharded_gradient = result;
+            g.has_sharded_gradient = true;
             emit_.relabel(result, Category::gradient_shard);
         }
         for (const Gradient& gradient : gradients) {
@@ -974,6 +1025,7 @@ private:
     std::int32_t gather_state_ = -1;  // buffer that the last copy-out left behind
     std::int32_t gather_state_event_ = -1;
     std::int32_t forward_root_ = -1;
+    std::int32_t kept_by_caller_ = -1;  // gradient that outlives its post-backward
     Stream post_reduce_ = reduce_scatter_stream;
     bool final_callback_ = false;
     bool reduce_gradients_ = true;

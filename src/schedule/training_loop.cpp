@@ -372,12 +372,15 @@ void TrainingLoop::read(std::int32_t node, std::int32_t reader, std::int32_t sou
     const std::int32_t innermost = inside_reader_unit ? reader : program.calls[index(reader)].parent;
     for (std::int32_t c = innermost; c >= 0 && !program.inside(source, c);
          c = program.calls[index(c)].parent) {
-        if (is_unit_call(c) && inputs_[index(c)] >= 0) {
+        const bool at_border = c == border_;  // the inputs of a reentrant region are leaves of its own graph
+        const bool unit_outside = at_border && job.activation_checkpointing.placement !=
+                                                   ActivationCheckpointing::Placement::outside;
+        if (is_unit_call(c) && inputs_[index(c)] >= 0 && !unit_outside) {
             tape.edge(from, inputs_[index(c)]);
             from = inputs_[index(c)];
         }
-        if (c == border_) {
-            return;  // a reentrant region's inputs are leaves of its own graph
+        if (at_border) {
+            return;
         }
     }
     tape.edge(from, target(source, reader));

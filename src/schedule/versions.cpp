@@ -10,15 +10,15 @@ constexpr std::array<TorchBehaviour, 2> versions{{
     {.version = "2.13",
      .reduces_in_original_dtype = false,
      .widens_gradients_early = false,
-     .releases_gather_before_backward = false,
+     .releases_gather_before_copy_out = false,
      .summary = "fully_shard reduces in param_dtype when only that is given"},
     {.version = "2.15",
      .reduces_in_original_dtype = true,
      .widens_gradients_early = true,
-     .releases_gather_before_backward = true,
+     .releases_gather_before_copy_out = true,
      .summary =
          "fully_shard reduces in the original dtype when only param_dtype is given, widens gradients as "
-         "they arrive, and gives the last gather buffer back before backward"},
+         "they arrive, and gives the gather buffer of the unit before back before it copies out"},
 }};
 
 }  // namespace
