@@ -101,9 +101,6 @@ public:
                 emit_.allocate(handles_[u].shard);
             }
         }
-        cast_buffers_ =
-            emit_.buffer({.bytes = buffer_bytes(std::nullopt), .category = Category::module_buffer});
-        emit_.allocate(cast_buffers_);
     }
 
     void begin_microbatch(bool last) override { sync_gradients_ = last || !job_.no_sync; }
@@ -420,26 +417,8 @@ private:
             }
         }
         if (job_.buffer_dtype) {
-            const std::int32_t cast =
-                emit_.buffer({.bytes = buffer_bytes(job_.buffer_dtype), .category = Category::module_buffer});
-            emit_.allocate(cast);
-            emit_.release(cast_buffers_);
+            loop_.cast_buffers(*job_.buffer_dtype);
         }
-    }
-
-    /// Bytes of the model's buffers, the floating-point ones in `dtype` if it is given.
-    std::int64_t buffer_bytes(std::optional<DType> dtype) const {
-        std::vector<TensorIndex> distinct = loop_.tree.buffer;
-        std::ranges::sort(distinct);
-        distinct.erase(std::unique(distinct.begin(), distinct.end()), distinct.end());
-        std::int64_t bytes = 0;
-        for (const TensorIndex t : distinct) {
-            const Tensor& tensor = loop_.tree.tensors[at(t)];
-            bytes += bytes_of(tensor.numel,
-                              is_floating_point(tensor.dtype) ? dtype.value_or(tensor.dtype) : tensor.dtype)
-                         .count;
-        }
-        return bytes;
     }
 
     // The first forward tries every buffer once, one unit at a time, and gives it back.
@@ -880,7 +859,6 @@ private:
     std::vector<std::int32_t> pre_forward_order_;
     std::vector<std::int32_t> post_forward_order_;
     std::deque<std::int32_t> free_events_;
-    std::int32_t cast_buffers_ = -1;  // the model's own, as created
     bool initialized_ = false;
     bool first_iteration_ = true;
     bool sync_gradients_ = true;

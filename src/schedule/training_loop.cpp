@@ -132,11 +132,36 @@ void TrainingLoop::list_regions() {
 
 void TrainingLoop::run(UnitRuntime& runtime) {
     runtime_ = &runtime;
+    module_buffers_ = emit.buffer({.bytes = buffer_bytes(std::nullopt), .category = Category::module_buffer});
+    emit.allocate(module_buffers_);
     runtime.begin();
     for (iteration_ = 0; iteration_ < input_.iterations; ++iteration_) {
         out_.iteration_begin.push_back(static_cast<std::int64_t>(out_.ops.size()));
         step();
     }
+}
+
+void TrainingLoop::cast_buffers(DType dtype) {
+    const std::int32_t cast =
+        emit.buffer({.bytes = buffer_bytes(dtype), .category = Category::module_buffer});
+    emit.allocate(cast);
+    emit.release(module_buffers_);
+    module_buffers_ = cast;
+}
+
+// The floating-point ones in `dtype`, if it is given.
+std::int64_t TrainingLoop::buffer_bytes(std::optional<DType> dtype) const {
+    std::vector<TensorIndex> distinct = tree.buffer;
+    std::ranges::sort(distinct);
+    distinct.erase(std::unique(distinct.begin(), distinct.end()), distinct.end());
+    std::int64_t bytes = 0;
+    for (const TensorIndex t : distinct) {
+        const Tensor& tensor = tree.tensors[at(t)];
+        bytes += bytes_of(tensor.numel,
+                          is_floating_point(tensor.dtype) ? dtype.value_or(tensor.dtype) : tensor.dtype)
+                     .count;
+    }
+    return bytes;
 }
 
 void TrainingLoop::step() {

@@ -1,7 +1,7 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -82,6 +82,8 @@ public:
     void set_inputs_node(std::int32_t call, std::int32_t node) { inputs_[index(call)] = node; }
     /// The unit that manages a parameter; -1: none.
     std::int32_t unit_of(TensorIndex t) const { return unit_of_tensor_[at(t)]; }
+    /// The model's own floating-point buffers go to another dtype.
+    void cast_buffers(DType dtype);
     /// Something of the user's own happens here that nobody has priced.
     void user_code();
 
@@ -110,6 +112,8 @@ private:
     void emit_compute(std::int32_t call, bool backward);
     bool is_unit_call(std::int32_t call) const { return unit_of_call_[index(call)] >= 0; }
 
+    std::int64_t buffer_bytes(std::optional<DType> dtype) const;
+
     const LoweringInput& input_;
     Schedule& out_;
     UnitRuntime* runtime_ = nullptr;
@@ -137,6 +141,7 @@ private:
     std::int32_t border_ = -1;  // reentrant region that is being recomputed
     std::int32_t stop_at_ = -1;
     std::int32_t iteration_ = 0;
+    std::int32_t module_buffers_ = -1;
 };
 
 }  // namespace fsdplan

@@ -1,6 +1,8 @@
 #include <algorithm>
 #include <array>
 
+#include "schedule/ddp_buckets.hpp"
+#include "schedule/lowerings.hpp"
 #include "schedule/units.hpp"
 
 // DistributedDataParallel: the whole model on every rank, gradients all-reduced in buckets.
@@ -140,7 +142,7 @@ constinit const RuntimeInfo ddp{
     .has_units = false,
     .strategies = strategies,
     .layout = lay_out_ddp,
-    .lower = nullptr,
+    .lower = lower_ddp,
 };
 
 }  // namespace builtin::runtime

@@ -76,6 +76,51 @@ private:
         if (e < got.events.size()) {
             report_.compare(where + " event " + std::to_string(e), "nothing", got.events[e].text);
         }
+        if (mem) {
+            compare_end(where, *mem, got);
+        }
+    }
+
+    /// Sums over categories, ours beside the recorder's. What a gradient is called depends on what the
+    /// recorder saw last of it, so gradients are compared as one; the other names are exact
+    /// (docs/formats.md).
+    void compare_end(const std::string& where, const json::Value& mem, const RuntimeIteration& got) {
+        const json::Value recorded = mem.at("end_by");
+        const auto sum = [&](std::initializer_list<std::string_view> keys) {
+            std::int64_t bytes = 0;
+            for (const std::string_view key : keys) {
+                const auto value = recorded.find(key);
+                bytes += value ? value->integer() : 0;
+            }
+            return bytes;
+        };
+        const auto own = [&](std::initializer_list<Category> categories) {
+            std::int64_t bytes = 0;
+            for (const Category category : categories) {
+                bytes += got.end_by_category[static_cast<std::size_t>(category)];
+            }
+            return bytes;
+        };
+        const auto same = [&](std::string_view what, std::int64_t expected, std::int64_t bytes) {
+            report_.compare(where + " end " + std::string(what) + " bytes", std::to_string(expected),
+                            std::to_string(bytes));
+        };
+        same("param", sum({"param"}), own({Category::shard}));
+        same("opt", sum({"opt"}), own({Category::optimizer}));
+        same("unsharded", sum({"unsharded"}), own({Category::unsharded}));
+        same("post_fwd_shard", sum({"post_fwd_shard"}), own({Category::post_forward_shard}));
+        same("mp_shard", sum({"mp_shard"}), own({Category::low_precision_shard}));
+        same("gather", sum({"ag", "ag_in"}), own({Category::gather_buffer, Category::gather_input}));
+        // Buffers that were cast count as act; clip_grad_norm_ of FSDP1 leaves its norm in tmp.
+        constexpr std::int64_t norm_bytes = 4;
+        const json::Value run = recording_.at("case");
+        const bool clips = run.at("engine").string() == "fsdp1" && run.find("clip").has_value();
+        same("gradients and buffers",
+             sum({"sgrad", "ugrad", "rs", "rs_in", "rs_out", "tmp", "act", "opt_tmp", "buf"}) -
+                 (clips ? norm_bytes : 0),
+             own({Category::gradient_shard, Category::gradient, Category::reduce_input,
+                  Category::reduce_output, Category::module_buffer, Category::temporary,
+                  Category::optimizer_temporary}));
     }
 
     static std::string shown(std::int64_t change) { return (change < 0 ? "" : "+") + std::to_string(change); }
