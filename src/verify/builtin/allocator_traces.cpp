@@ -87,6 +87,14 @@ DriverCall read_call(const json::Value& list) {
     return call;
 }
 
+std::string shown_step(const json::Value& op) {
+    std::string out;
+    for (const json::Value part : op.elements()) {
+        out += (out.empty() ? "" : " ") + (part.is_string() ? std::string(part.string()) : part.shown());
+    }
+    return out;
+}
+
 /// Calls as a multiset: in the order of their values.
 std::string shown_calls(std::vector<DriverCall> calls) {
     std::ranges::sort(calls);
@@ -198,7 +206,7 @@ private:
                      const std::string& number, CaseReport& report) {
         allocator_.clear_driver_calls();
         const std::string got = run(op);
-        const std::string where = "step " + number + " " + op.shown();
+        const std::string where = "step " + number + " (" + shown_step(op) + ")";
         report.compare(where + " result", shown_result(result), got);
         if (change.is_array()) {
             const Row changes = read_numbers<7>(change);
