@@ -87,11 +87,12 @@ enum class Category : std::uint8_t {
     activation,           ///< saved for backward
     logits,               ///< of the head and the loss
     temporary,            ///< inside a computation
+    replicated,           ///< parameters that no unit manages, with their gradients and states
     module_buffer,
     input,
     workspace,  ///< of libraries: cuBLAS
 };
-constexpr std::size_t category_count = 18;
+constexpr std::size_t category_count = 19;
 std::string_view name(Category category);
 
 /// Pass of an iteration.
@@ -207,7 +208,9 @@ struct LoweringInput {
     const TrainingJob& job;
     /// By row of the tree, for one call; empty: computations cost nothing and save nothing.
     std::span<const CallWork> work{};
-    CallWork loss{};
+    CallWork
+        loss{};  ///< saved_bytes: the logits; temporary_bytes: what it adds to them until backward starts
+    std::int64_t workspace_bytes = 0;  ///< that libraries keep in device memory
     /// Parameters that no computation reads, where the model's file cannot say so.
     std::span<const TensorIndex> unread{};
     int iterations = 2;
@@ -318,6 +321,10 @@ WrapOptions wrap_options(const TrainingJob& job);
 /// Throws Error(input) for what no such job can be: a strategy that its runtime does not know, a mesh that
 /// does not have `gpus` ranks, sizes below one.
 void check(const TrainingJob& job, std::int64_t gpus);
+
+/// What PyTorch refuses about a job with these units, beyond `plan.diagnostics`: in the order in which it
+/// raises, nothing after the first error of construction.
+std::vector<Diagnostic> refusals(const ModuleTree& tree, const WrapPlan& plan, const TrainingJob& job);
 
 /// The step of a plan on one rank, by the job's runtime. The plan may be one that PyTorch refuses; sizes then
 /// are those it would have had.

@@ -227,12 +227,13 @@ public:
 
     void optimizer_step() override {
         emit_.host(HostWork::optimizer, -1);
+        local_ = {};
         for (Handle& h : handles_) {
             if (h.ever_reduced) {
                 create_states(h);
             }
         }
-        optimizer_work();
+        emit_optimizer(emit_, job_, local_);
     }
 
     void zero_grad() override {
@@ -810,46 +811,27 @@ private:
     }
 
     void create_states(Handle& h) {
-        const int count = states_per_parameter();
-        if (count == 0) {
-            return;
-        }
         const auto add = [&](std::vector<std::int32_t>& states, std::int64_t numel) {
             if (!states.empty() || numel == 0) {
                 return;
             }
-            for (int i = 0; i < count; ++i) {
-                states.push_back(
-                    buffer(-1, numel, h.orig, Category::optimizer, Stream::compute, job_.offload));
-            }
-            states.push_back(buffer(-1, 1, DType::float32, Category::optimizer, Stream::compute, true));
-            for (const std::int32_t state : states) {
-                emit_.allocate(state);
+            for (const StateBuffer& state : optimizer_states(job_, numel, h.orig)) {
+                states.push_back(emit_.buffer(
+                    {.bytes = state.bytes, .category = Category::optimizer, .on_host = state.on_host}));
+                emit_.allocate(states.back());
             }
         };
         if (!job_.use_orig_params) {
+            local_.add(h.shard_numel, h.orig);
             add(h.flat_states, h.shard_numel);
             return;
         }
         for (Handle::Member& member : h.members) {
             if (loop_.tree.tensors[at(member.tensor)].requires_grad) {
+                local_.add(member.local_numel, h.orig);
                 add(member.states, member.local_numel);
             }
         }
-    }
-
-    int states_per_parameter() const { return job_.optimizer.kind == Optimizer::Kind::sgd ? 0 : 2; }
-
-    void optimizer_work() {
-        std::int64_t numel = 0;
-        std::int64_t bytes = 0;
-        for (const Handle& h : handles_) {
-            if (h.ever_reduced) {
-                numel += h.shard_numel;
-                bytes += bytes_of(h.shard_numel, h.orig).count;
-            }
-        }
-        emit_optimizer(emit_, job_, bytes, numel);
     }
 
     const TrainingJob& job_;
@@ -859,6 +841,7 @@ private:
     std::vector<std::int32_t> pre_forward_order_;
     std::vector<std::int32_t> post_forward_order_;
     std::deque<std::int32_t> free_events_;
+    LocalParameters local_;  // that the optimizer steps over
     bool initialized_ = false;
     bool first_iteration_ = true;
     bool sync_gradients_ = true;

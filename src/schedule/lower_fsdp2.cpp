@@ -263,19 +263,16 @@ public:
 
     void optimizer_step() override {
         emit_.host(HostWork::optimizer, -1);
-        std::int64_t numel = 0;
-        std::int64_t bytes = 0;
+        LocalParameters local;
         for (Group& g : groups_) {
             for (Member& m : g.members) {
-                if (reduced_[at(m.tensor)] == 0) {
-                    continue;
+                if (reduced_[at(m.tensor)] != 0) {
+                    create_states(m);
+                    local.add(m.owned_numel, m.orig);
                 }
-                create_states(m);
-                numel += m.owned_numel;
-                bytes += bytes_of(m.owned_numel, m.orig).count;
             }
         }
-        emit_optimizer(emit_, job_, bytes, numel);
+        emit_optimizer(emit_, job_, local);
     }
 
     void zero_grad() override {
@@ -994,17 +991,13 @@ private:
     }
 
     void create_states(Member& m) {
-        if (!m.states.empty() || job_.optimizer.kind == Optimizer::Kind::sgd) {
+        if (!m.states.empty()) {
             return;
         }
-        for (int i = 0; i < 2; ++i) {
-            m.states.push_back(buffer(-1, bytes_of(m.owned_numel, m.orig).count, Category::optimizer,
-                                      Stream::compute, job_.offload));
-        }
-        m.states.push_back(
-            buffer(-1, bytes_of(1, DType::float32).count, Category::optimizer, Stream::compute, true));
-        for (const std::int32_t state : m.states) {
-            emit_.allocate(state);
+        for (const StateBuffer& state : optimizer_states(job_, m.owned_numel, m.orig)) {
+            m.states.push_back(emit_.buffer(
+                {.bytes = state.bytes, .category = Category::optimizer, .on_host = state.on_host}));
+            emit_.allocate(m.states.back());
         }
     }
 

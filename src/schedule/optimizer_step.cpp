@@ -1,30 +1,94 @@
 #include "schedule/optimizer_step.hpp"
 
-namespace fsdplan {
+#include <algorithm>
 
-void emit_optimizer(Emitter& emit, const TrainingJob& job, std::int64_t bytes, std::int64_t numel) {
-    using Implementation = Optimizer::Implementation;
-    using Kind = Optimizer::Kind;
+namespace fsdplan {
+namespace {
+
+using Implementation = Optimizer::Implementation;
+using Kind = Optimizer::Kind;
+
+constexpr std::int64_t step_bytes = 4;
+constexpr std::int64_t scale_bytes = 4;
+constexpr std::int64_t block_of_8bit = 256;      // elements that share a scale
+constexpr std::int64_t smallest_of_8bit = 4096;  // elements; smaller tensors keep float32 moments
+
+// Passes over the parameters' bytes: a fused AdamW reads parameter, gradient and two moments and writes three
+// of them; foreach makes a pass for each operation.
+std::int64_t passes(const Optimizer& optimizer) {
+    switch (optimizer.kind) {
+        case Kind::adamw:
+            return optimizer.implementation == Implementation::fused ? 7 : 16;
+        case Kind::adam8bit:
+            return 8;
+        case Kind::sgd:
+            return 3;
+    }
+    return 16;
+}
+
+std::int64_t temporary_bytes(const Optimizer& optimizer, const LocalParameters& parameters) {
+    if (optimizer.kind == Kind::adam8bit) {
+        return 2 * parameters.largest_bytes;  // moments of one parameter in float32
+    }
+    if (optimizer.kind == Kind::sgd) {
+        return 0;
+    }
+    switch (optimizer.implementation) {
+        case Implementation::foreach:
+            return parameters.bytes;
+        case Implementation::for_loop:
+            return 2 * parameters.largest_bytes;
+        case Implementation::fused:
+            return 0;
+    }
+    return 0;
+}
+
+}  // namespace
+
+std::vector<StateBuffer> optimizer_states(const TrainingJob& job, std::int64_t numel, DType dtype) {
+    const std::int64_t bytes = bytes_of(numel, dtype).count;
     const bool on_host = job.offload;
-    const bool foreach = job.optimizer.implementation == Implementation::foreach;
-    if (numel == 0) {
+    switch (job.optimizer.kind) {
+        case Kind::adamw:
+            return {{bytes, on_host},
+                    {bytes, on_host},
+                    {step_bytes, on_host || job.optimizer.implementation != Implementation::fused}};
+        case Kind::adam8bit: {
+            if (numel < smallest_of_8bit) {
+                const std::int64_t moments = bytes_of(numel, DType::float32).count;
+                return {{moments, on_host}, {moments, on_host}};
+            }
+            const std::int64_t moment = numel + scale_bytes * ceil_div(numel, block_of_8bit);
+            return {{moment, on_host}, {moment, on_host}};
+        }
+        case Kind::sgd:
+            break;
+    }
+    return {};
+}
+
+void LocalParameters::add(std::int64_t more_numel, DType dtype) {
+    const std::int64_t more = bytes_of(more_numel, dtype).count;
+    numel += more_numel;
+    bytes += more;
+    largest_bytes = std::max(largest_bytes, more);
+}
+
+void emit_optimizer(Emitter& emit, const TrainingJob& job, const LocalParameters& parameters) {
+    if (parameters.numel == 0) {
         return;
     }
-    std::int32_t temporary = -1;
-    if (foreach && job.optimizer.kind == Kind::adamw && !on_host) {
-        temporary = emit.buffer({.bytes = bytes, .category = Category::optimizer_temporary});
-        emit.allocate(temporary);
-    }
-    // Fused AdamW reads parameter, gradient and two states and writes three of them; foreach goes over them
-    // about three times as often.
-    const std::int64_t passes = job.optimizer.kind == Kind::sgd ? 3 : 7;
-    const std::int64_t rounds = foreach ? 3 : 1;
-    emit.add({.kind = on_host ? OpKind::host : OpKind::compute,
+    const std::int32_t temporary =
+        emit.buffer({.bytes = job.offload ? 0 : temporary_bytes(job.optimizer, parameters),
+                     .category = Category::optimizer_temporary});
+    emit.allocate(temporary);
+    emit.add({.kind = job.offload ? OpKind::host : OpKind::compute,
               .pass = emit.pass,
-              .target = on_host ? static_cast<std::int32_t>(HostWork::optimizer) : -1,
-              .launches = foreach ? 12 : 1,
-              .bytes = passes * rounds * bytes,
-              .flops = 0});
+              .target = job.offload ? static_cast<std::int32_t>(HostWork::optimizer) : -1,
+              .launches = job.optimizer.implementation == Implementation::foreach ? 12 : 1,
+              .bytes = passes(job.optimizer) * parameters.bytes});
     emit.release(temporary);
 }
 

@@ -1,11 +1,39 @@
 #pragma once
 
+#include <vector>
+
 #include "schedule/emitter.hpp"
 
 namespace fsdplan {
 
-/// The step over `numel` local elements that are stored in `bytes`: its kernels and, for a foreach
-/// implementation, one temporary of that size.
-void emit_optimizer(Emitter& emit, const TrainingJob& job, std::int64_t bytes, std::int64_t numel);
+/// A tensor that the optimizer keeps for a parameter.
+struct StateBuffer {
+    std::int64_t bytes = 0;
+    bool on_host = false;
+};
+
+/// States of one local parameter of `numel` elements.
+///
+/// AdamW: two moments in the parameter's dtype and a float32 count of steps, which lies in host memory unless
+/// the implementation is fused. 8-bit Adam: a byte an element and moment, a float32 scale for 256 elements;
+/// below 4,096 elements the moments stay in float32. SGD without momentum: nothing.
+std::vector<StateBuffer> optimizer_states(const TrainingJob& job, std::int64_t numel, DType dtype);
+
+/// What one rank's parameters come to.
+struct LocalParameters {
+    std::int64_t numel = 0;
+    std::int64_t bytes = 0;
+    std::int64_t largest_bytes = 0;  ///< of one parameter
+
+    void add(std::int64_t more_numel, DType dtype);
+};
+
+/// The step over them: its kernels and what it holds meanwhile. AdamW: foreach keeps the square roots of all
+/// second moments, for-loop two temporaries of the largest parameter, fused nothing.
+void emit_optimizer(Emitter& emit, const TrainingJob& job, const LocalParameters& parameters);
+/// The same over one flat tensor.
+inline void emit_optimizer(Emitter& emit, const TrainingJob& job, std::int64_t bytes, std::int64_t numel) {
+    emit_optimizer(emit, job, {.numel = numel, .bytes = bytes, .largest_bytes = bytes});
+}
 
 }  // namespace fsdplan

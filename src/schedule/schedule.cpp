@@ -28,6 +28,7 @@ constexpr std::array<std::string_view, category_count> category_names{"sharded_p
                                                                       "activations",
                                                                       "logits",
                                                                       "temporaries",
+                                                                      "replicated",
                                                                       "buffers",
                                                                       "input",
                                                                       "workspace"};

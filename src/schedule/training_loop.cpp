@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "schedule/optimizer_step.hpp"
+
 namespace fsdplan {
 namespace {
 
@@ -63,6 +65,54 @@ TrainingLoop::TrainingLoop(const LoweringInput& input, Schedule& out)
     }
     list_regions();
     list_borders();
+    list_work();
+}
+
+// What a module that calls others does itself counts for the first leaf that it calls, as its parameters do.
+void TrainingLoop::list_work() {
+    if (input_.work.empty()) {
+        return;
+    }
+    const auto add = [](CallWork& sum, const CallWork& part) {
+        sum.flops += part.flops;
+        sum.backward_flops += part.backward_flops;
+        sum.bytes += part.bytes;
+        sum.backward_bytes += part.backward_bytes;
+        sum.saved_bytes += part.saved_bytes;
+        sum.temporary_bytes += part.temporary_bytes;
+        sum.launches += part.launches;
+        sum.backward_launches += part.backward_launches;
+    };
+    work_.resize(program.calls.size(), {.launches = 0, .backward_launches = 0});
+    std::vector<std::size_t> callers;
+    for (std::size_t c = 0; c < program.calls.size(); ++c) {
+        const CallWork& own = input_.work[at(program.calls[c].module)];
+        work_[c].input_bytes = own.input_bytes;
+        if (!program.calls[c].leaf) {
+            callers.push_back(c);
+            continue;
+        }
+        add(work_[c], own);
+        for (const std::size_t caller : callers) {
+            add(work_[c], input_.work[at(program.calls[caller].module)]);
+        }
+        callers.clear();
+    }
+    saved_.assign(program.calls.size(), -1);
+    inputs_kept_.assign(program.calls.size(), -1);
+    for (std::size_t c = 0; c < program.calls.size(); ++c) {
+        const auto module = static_cast<std::int32_t>(program.calls[c].module);
+        if (program.calls[c].leaf) {
+            saved_[c] = emit.buffer(
+                {.bytes = work_[c].saved_bytes, .category = Category::activation, .module = module});
+        }
+        if (region_of_[c] == static_cast<std::int32_t>(c)) {
+            inputs_kept_[c] = emit.buffer(
+                {.bytes = work_[c].input_bytes, .category = Category::activation, .module = module});
+        }
+    }
+    logits_ = emit.buffer({.bytes = input_.loss.saved_bytes, .category = Category::logits});
+    loss_temporary_ = emit.buffer({.bytes = input_.loss.temporary_bytes, .category = Category::temporary});
 }
 
 // Who reads what across the border of which call. Borders matter for units and for checkpointed regions.
@@ -134,10 +184,36 @@ void TrainingLoop::run(UnitRuntime& runtime) {
     runtime_ = &runtime;
     module_buffers_ = emit.buffer({.bytes = buffer_bytes(std::nullopt), .category = Category::module_buffer});
     emit.allocate(module_buffers_);
+    allocate_outside_units();
     runtime.begin();
     for (iteration_ = 0; iteration_ < input_.iterations; ++iteration_) {
         out_.iteration_begin.push_back(static_cast<std::int64_t>(out_.ops.size()));
         step();
+    }
+}
+
+void TrainingLoop::allocate_bytes(std::int64_t bytes, Category category) {
+    emit.allocate(emit.buffer({.bytes = bytes, .category = category}));
+}
+
+// Parameters that no unit manages lie whole on every rank; their gradients and states stay too.
+void TrainingLoop::allocate_outside_units() {
+    allocate_bytes(input_.workspace_bytes, Category::workspace);
+    std::vector<char> seen(tree.tensors.size(), 0);
+    for (const TensorIndex t : tree.parameter) {
+        if (seen[at(t)] != 0 || unit_of_tensor_[at(t)] >= 0) {
+            continue;
+        }
+        seen[at(t)] = 1;
+        const Tensor& tensor = tree.tensors[at(t)];
+        const std::int64_t bytes = bytes_of(tensor.numel, tensor.dtype).count;
+        allocate_bytes(bytes, Category::replicated);
+        if (tensor.requires_grad && !work_.empty()) {
+            allocate_bytes(bytes, Category::replicated);  // gradient
+            for (const StateBuffer& state : optimizer_states(job, tensor.numel, tensor.dtype)) {
+                allocate_bytes(state.on_host ? 0 : state.bytes, Category::replicated);
+            }
+        }
     }
 }
 
@@ -195,7 +271,6 @@ void TrainingLoop::forward_backward(bool /*last*/) {
     output_.assign(calls, -1);
     inputs_.assign(calls, -1);
     recomputed_.assign(calls, 0);
-    saved_.resize(calls, -1);
     grad_enabled_ = true;
 
     walk(0);
@@ -207,6 +282,10 @@ void TrainingLoop::forward_backward(bool /*last*/) {
         }
     }
     const CallWork& loss = input_.loss;
+    if (!work_.empty()) {
+        emit.allocate(logits_);
+        emit.allocate(loss_temporary_);
+    }
     emit.add({.kind = OpKind::compute,
               .pass = emit.pass,
               .launches = loss.launches,
@@ -231,6 +310,9 @@ bool TrainingLoop::walk(std::int32_t call) {
     const ActivationCheckpointing& checkpointing = job.activation_checkpointing;
     if (region_of_[index(call)] != call || in_backward_) {
         return body(call, true, true);
+    }
+    if (!work_.empty() && has_grad_inputs(call)) {
+        emit.allocate(inputs_kept_[index(call)]);
     }
     const bool around_unit = checkpointing.placement == Placement::outside;
     if (!checkpointing.reentrant) {
@@ -412,19 +494,22 @@ void TrainingLoop::read(std::int32_t node, std::int32_t reader, std::int32_t sou
 }
 
 void TrainingLoop::compute(std::int32_t call) {
-    emit_compute(call, false);
+    const std::span<const std::int32_t> sources = program.sources(call);
+    const std::span<const TensorIndex> parameters = program.parameters(call);
     if (!grad_enabled_) {
+        emit_compute(call, false);
         result_[index(call)] = -1;
         return;
     }
-    if (throwaway_) {
-        return;
-    }
-    const std::span<const std::int32_t> sources = program.sources(call);
-    const std::span<const TensorIndex> parameters = program.parameters(call);
     const bool differentiable =
         std::ranges::any_of(sources, [&](std::int32_t source) { return result_[index(source)] >= 0; }) ||
         std::ranges::any_of(parameters, [&](TensorIndex t) { return runtime_->tracks(t); });
+    const std::int32_t region = region_of_[index(call)];
+    // In a checkpointed region only the recomputed forward saves anything.
+    emit_compute(call, false, differentiable && (region < 0 || in_backward_));
+    if (throwaway_) {
+        return;
+    }
     result_[index(call)] = -1;
     if (!differentiable) {
         return;
@@ -473,8 +558,18 @@ void TrainingLoop::run_node(std::int32_t n) {
             runtime_->node(node);
             user_code();
             break;
-        case Tape::Kind::output:
         case Tape::Kind::root:
+            if (!work_.empty()) {
+                emit.add({.kind = OpKind::compute,
+                          .pass = emit.pass,
+                          .launches = input_.loss.backward_launches,
+                          .bytes = input_.loss.backward_bytes});
+                emit.release(loss_temporary_);
+                emit.release(logits_);
+            }
+            user_code();
+            break;
+        case Tape::Kind::output:
             user_code();
             break;
     }
@@ -508,6 +603,13 @@ void TrainingLoop::recompute(std::int32_t region) {
     throwaway_ = false;
     modules_left_ = left;
     emit.pass = Pass::backward;
+    release_inputs(region);
+}
+
+void TrainingLoop::release_inputs(std::int32_t region) {
+    if (!work_.empty()) {
+        emit.release(inputs_kept_[index(region)]);
+    }
 }
 
 void TrainingLoop::recompute_reentrant(std::int32_t region) {
@@ -531,6 +633,7 @@ void TrainingLoop::recompute_reentrant(std::int32_t region) {
     border_ = outer_border;
     BackwardVisitor visitor{*this};
     tape.backward(root, visitor);
+    release_inputs(region);
 }
 
 // Where the runtime returns to the user's code or to autograd. Without prices nothing else stands for what
@@ -541,28 +644,19 @@ void TrainingLoop::user_code() {
     }
 }
 
-void TrainingLoop::emit_compute(std::int32_t call, bool backward) {
-    if (input_.work.empty()) {
+void TrainingLoop::emit_compute(std::int32_t call, bool backward, bool saves) {
+    if (work_.empty()) {
         user_code();
         return;
     }
-    const ModuleIndex module = program.calls[index(call)].module;
-    const CallWork& work = input_.work[at(module)];
-    const std::int32_t region = region_of_[index(call)];
-    std::int32_t& saved = saved_[index(call)];
-    if (!backward && (region < 0 || in_backward_)) {
-        if (saved < 0) {
-            saved = emit.buffer({.bytes = work.saved_bytes,
-                                 .category = work.saved,
-                                 .module = static_cast<std::int32_t>(module)});
-        }
-        if (!emit.is_live(saved)) {
-            emit.allocate(saved);
-        }
+    const CallWork& work = work_[index(call)];
+    const std::int32_t saved = saved_[index(call)];
+    if (saves && !emit.is_live(saved)) {
+        emit.allocate(saved);
     }
     emit.add({.kind = OpKind::compute,
               .pass = emit.pass,
-              .module = static_cast<std::int32_t>(module),
+              .module = static_cast<std::int32_t>(program.calls[index(call)].module),
               .launches = backward ? work.backward_launches : work.launches,
               .bytes = backward ? work.backward_bytes : work.bytes,
               .flops = backward ? work.backward_flops : work.flops});

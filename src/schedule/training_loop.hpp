@@ -109,7 +109,11 @@ private:
     void compute_backward(std::int32_t call);
     void recompute(std::int32_t region);
     void recompute_reentrant(std::int32_t region);
-    void emit_compute(std::int32_t call, bool backward);
+    void emit_compute(std::int32_t call, bool backward, bool saves = false);
+    void list_work();
+    void release_inputs(std::int32_t region);
+    void allocate_outside_units();
+    void allocate_bytes(std::int64_t bytes, Category category);
     bool is_unit_call(std::int32_t call) const { return unit_of_call_[index(call)] >= 0; }
 
     std::int64_t buffer_bytes(std::optional<DType> dtype) const;
@@ -133,7 +137,11 @@ private:
     std::vector<std::int32_t> output_;
     std::vector<std::int32_t> inputs_;
     std::vector<char> recomputed_;
-    std::vector<std::int32_t> saved_;  // buffer of what a call saves
+    std::vector<std::int32_t> saved_;        // buffer of what a call saves
+    std::vector<std::int32_t> inputs_kept_;  // … of what a checkpoint around it keeps
+    std::vector<CallWork> work_;             // by call; empty when nothing is priced
+    std::int32_t logits_ = -1;
+    std::int32_t loss_temporary_ = -1;
 
     bool grad_enabled_ = true;
     bool in_backward_ = false;
