@@ -1,28 +1,19 @@
 #include <algorithm>
 #include <cmath>
 
+#include "fsdplan/simulate.hpp"
 #include "planner/estimates.hpp"
 
 namespace fsdplan {
-namespace {
 
-constexpr std::int64_t mib = std::int64_t{1} << 20U;
-
-}  // namespace
-
-ProcessBytes estimate_process(const Cluster& cluster, const TrainingJob& job) {
-    ProcessBytes out;
-    const std::int64_t workspace = cluster.gpu.cublas_workspace_bytes;
-    out.workspace = {workspace, workspace, 2 * workspace};
-    // Lazily loaded kernels: 0.45 to 0.55 GiB; all at once: up to 0.92 GiB.
-    out.context = {512 * mib, 460 * mib, 942 * mib};
+ProcessEstimate estimate_process(const Cluster& cluster, const TrainingJob& job) {
     const std::int64_t communicators = is_hybrid(job.strategy) ? 2 : 1;
-    const bool several_nodes = cluster.nodes() > 1;
-    // One ring over 24 channels takes 221 MiB; ranks with a network edge hold up to two; NVLS adds 256 MiB.
-    const std::int64_t each = several_nodes ? 384 * mib : 256 * mib;
-    out.nccl = cluster.gpus == 1 ? Estimate{}
-                                 : Estimate{communicators * each, communicators * 200 * mib,
-                                            communicators * (each + 512 * mib)};
+    const ProcessBytes process = process_bytes(cluster, communicators);
+    const std::int64_t workspace = cluster.gpu.cublas_workspace_bytes;
+    ProcessEstimate out{.workspace = {workspace, workspace, 2 * workspace},
+                        .context = process.context,
+                        .nccl = process.nccl,
+                        .nccl_note = {}};
     out.nccl_note = cluster.gpus == 1 ? "one GPU: no communicator"
                                       : std::to_string(communicators) +
                                             (communicators == 1 ? " communicator" : " communicators") +

@@ -71,13 +71,13 @@ struct OptimizerBytes {
 OptimizerBytes estimate_optimizer(const StepLayout& layout, const TrainingJob& job,
                                   std::int64_t replicated_numel, std::int64_t replicated_bytes);
 
-struct ProcessBytes {
+struct ProcessEstimate {
     Estimate workspace;  ///< cuBLAS, inside the allocator
     Estimate context;
     Estimate nccl;
     std::string nccl_note;
 };
-ProcessBytes estimate_process(const Cluster& cluster, const TrainingJob& job);
+ProcessEstimate estimate_process(const Cluster& cluster, const TrainingJob& job);
 
 /// What the caching allocator reserves beyond what is allocated at the peak. `constant_bytes` of the
 /// allocated never move. `run_ahead_bytes`: blocks that FSDP1 cannot reuse yet.

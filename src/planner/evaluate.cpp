@@ -214,7 +214,7 @@ private:
     const TrainingJob& job_;
     const Replicated& replicated_;
     OptimizerBytes optimizer_;
-    ProcessBytes process_;
+    ProcessEstimate process_;
 };
 
 void count_units(PlanResult& out, const ModuleTree& tree) {
