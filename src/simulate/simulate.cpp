@@ -173,12 +173,12 @@ private:
     }
 
     void add_notes() {
-        const std::int64_t idle = std::ranges::count_if(schedule_.ops, [](const Op& op) {
-            return op.kind == OpKind::compute && op.flops == 0 && op.bytes == 0 && op.launches == 0;
-        });
-        if (idle > 0) {
-            run_.notes.push_back(std::to_string(idle) +
-                                 " computations have no known work and take no time here");
+        const auto computes = [](const Op& op) { return op.kind == OpKind::compute; };
+        const auto has_work = [](const Op& op) {
+            return op.kind == OpKind::compute && op.flops + op.bytes + op.launches > 0;
+        };
+        if (std::ranges::any_of(schedule_.ops, computes) && std::ranges::none_of(schedule_.ops, has_work)) {
+            run_.notes.emplace_back("the schedule does not say what computations cost: they take no time");
         }
         const bool workspace = std::ranges::any_of(
             schedule_.buffers, [](const Buffer& buffer) { return buffer.category == Category::workspace; });

@@ -67,16 +67,16 @@ TEST(DeviceMemory, CountsBlocksAndSegments) {
 TEST(DeviceMemory, AHostThatRunsAheadFindsNoFreeBlock) {
     const Script script = run_ahead(6, false);
     // The host is done with all six units before the first computation ends.
-    EXPECT_EQ(reserved(script, FreeTiming::by_clock), 6 * 30 * mib);
+    EXPECT_EQ(reserved(script, FreeTiming::by_clock), 180 * mib);
     EXPECT_EQ(reserved(script, FreeTiming::at_once), 30 * mib);
-    EXPECT_EQ(reserved(script, FreeTiming::when_known), 6 * 30 * mib);
+    EXPECT_EQ(reserved(script, FreeTiming::when_known), 180 * mib);
 }
 
 TEST(DeviceMemory, TheLimiterBoundsHowFarItRuns) {
     const Script script = run_ahead(6, true);
     // Two may be freed but not finished, the third is in use.
-    EXPECT_EQ(reserved(script, FreeTiming::when_known), 2 * 30 * mib);
-    EXPECT_EQ(reserved(script, FreeTiming::by_clock), 2 * 30 * mib);
+    EXPECT_EQ(reserved(script, FreeTiming::when_known), 60 * mib);
+    EXPECT_EQ(reserved(script, FreeTiming::by_clock), 60 * mib);
     EXPECT_EQ(reserved(script, FreeTiming::at_once), 30 * mib);
 }
 
