@@ -36,7 +36,7 @@ std::vector<StrategyTraffic> compare_strategies(const SweepQuestion& question, c
         }
     }
     for (const RuntimeInfo* whole : runtimes()) {
-        if (!whole->has_units) {
+        if (!whole->has_units && whole->strategies.front() == Strategy::no_shard) {
             TrainingJob other = job;
             other.runtime = whole->name;
             other.strategy = whole->strategies.front();

@@ -44,56 +44,6 @@ void gather_alone(std::span<const std::int32_t> rows, const Layout3& layout, con
     }
 }
 
-/// Gradients of one iteration's micro-batches, reduced in buckets as they become ready.
-class GradientBucket {
-public:
-    GradientBucket(std::span<const Parameter> parameters, const Layout3& layout, const Options& options)
-        : parameters_(parameters), layout_(layout), options_(options) {}
-
-    void add(std::int32_t row, std::vector<Event>& out) {
-        const std::int64_t numel = parameters_[at(row)].numel;
-        if (numel_ + numel > options_.reduce_bucket_size && numel_ > 0) {
-            flush(out);
-        }
-        rows_.push_back(row);
-        numel_ += numel;
-    }
-
-    void flush(std::vector<Event>& out) {
-        if (rows_.empty()) {
-            return;
-        }
-        Event event{.pass = Pass::backward};
-        // A buffer of its own holds the bucket only as long as it fits.
-        if (options_.contiguous_gradients && !options_.reduce_scatter &&
-            numel_ <= options_.reduce_bucket_size) {
-            event.purpose = Purpose::undivided_gradients;
-            event.call = world_call(options_, CollectiveKind::all_reduce, options_.wire_dtype(), numel_,
-                                    numel_, Reduction::sum);
-        } else {
-            std::ranges::sort(rows_, {}, [&](std::int32_t row) { return parameters_[at(row)].created; });
-            std::int64_t part = 0;
-            for (const std::int32_t row : rows_) {
-                part += layout_.partition_numel[at(row)];
-            }
-            event.purpose = Purpose::scattered_gradients;
-            event.call = world_call(options_, CollectiveKind::reduce_scatter, options_.wire_dtype(),
-                                    part * options_.ranks, part, Reduction::sum);
-        }
-        event.parameters = std::move(rows_);
-        out.push_back(std::move(event));
-        rows_.clear();
-        numel_ = 0;
-    }
-
-private:
-    std::span<const Parameter> parameters_;
-    const Layout3& layout_;
-    const Options& options_;
-    std::vector<std::int32_t> rows_;
-    std::int64_t numel_ = 0;
-};
-
 }  // namespace
 
 Layout3 layout3(std::span<const Parameter> parameters, const Options& options) {
@@ -124,6 +74,46 @@ Layout3 layout3(std::span<const Parameter> parameters, const Options& options) {
         }
     }
     return layout;
+}
+
+GradientBucket::GradientBucket(std::vector<Parameter> parameters, const Options& options)
+    : parameters_(std::move(parameters)), layout_(layout3(parameters_, options)), options_(options) {}
+
+std::vector<Event> GradientBucket::add(std::int32_t row) {
+    const std::int64_t numel = parameters_[at(row)].numel;
+    std::vector<Event> out;
+    if (numel_ + numel > options_.reduce_bucket_size && numel_ > 0) {
+        out = flush();
+    }
+    rows_.push_back(row);
+    numel_ += numel;
+    return out;
+}
+
+std::vector<Event> GradientBucket::flush() {
+    if (rows_.empty()) {
+        return {};
+    }
+    Event event{.pass = Pass::backward};
+    // A buffer of its own holds the bucket only as long as it fits.
+    if (options_.contiguous_gradients && !options_.reduce_scatter && numel_ <= options_.reduce_bucket_size) {
+        event.purpose = Purpose::undivided_gradients;
+        event.call = world_call(options_, CollectiveKind::all_reduce, options_.wire_dtype(), numel_, numel_,
+                                Reduction::sum);
+    } else {
+        std::ranges::sort(rows_, {}, [&](std::int32_t row) { return parameters_[at(row)].created; });
+        std::int64_t part = 0;
+        for (const std::int32_t row : rows_) {
+            part += layout_.partition_numel[at(row)];
+        }
+        event.purpose = Purpose::scattered_gradients;
+        event.call = world_call(options_, CollectiveKind::reduce_scatter, options_.wire_dtype(),
+                                part * options_.ranks, part, Reduction::sum);
+    }
+    event.parameters = std::move(rows_);
+    rows_.clear();
+    numel_ = 0;
+    return {std::move(event)};
 }
 
 std::vector<Event> zero3_construction(std::span<const Parameter> parameters, const Options& options) {
@@ -487,17 +477,20 @@ std::vector<std::vector<Event>> zero3_training(std::span<const Parameter> parame
     const Layout3 layout = layout3(parameters, options);
     Coordinator coordinator({parameters.begin(), parameters.end()}, {modules.begin(), modules.end()},
                             options);
-    GradientBucket bucket(parameters, layout, options);
+    GradientBucket bucket({parameters.begin(), parameters.end()}, options);
     std::vector<std::vector<Event>> training;
     for (std::int64_t i = 0; i < iterations; ++i) {
         std::vector<Event>& out = training.emplace_back();
+        const auto append = [&](const std::vector<Event>& more) {
+            out.insert(out.end(), more.begin(), more.end());
+        };
         for (std::int64_t micro = 0; micro < options.accumulate; ++micro) {
             coordinator.begin_forward(out);
             auto gradient = micro_batch.gradients.begin();
             auto read = micro_batch.reads.begin();
             for (std::size_t h = 0; h <= micro_batch.hooks.size(); ++h) {
                 for (; gradient != micro_batch.gradients.end() && gradient->hook == h; ++gradient) {
-                    bucket.add(gradient->parameter, out);
+                    append(bucket.add(gradient->parameter));
                 }
                 for (; read != micro_batch.reads.end() && read->hook == h; ++read) {
                     coordinator.read(*read, out);
@@ -506,7 +499,7 @@ std::vector<std::vector<Event>> zero3_training(std::span<const Parameter> parame
                     coordinator.hook(micro_batch.hooks[h], out);
                 }
             }
-            bucket.flush(out);
+            append(bucket.flush());
             coordinator.end_backward();
             if (micro + 1 < options.accumulate) {
                 out.push_back({.kind = Event::Kind::microbatch_end, .pass = Pass::optimizer});

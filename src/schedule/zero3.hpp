@@ -21,6 +21,23 @@ struct Layout3 {
 };
 Layout3 layout3(std::span<const Parameter> parameters, const Options& options);
 
+/// Gradients in buckets, as they become ready.
+class GradientBucket {
+public:
+    GradientBucket(std::vector<Parameter> parameters, const Options& options);
+
+    /// What is sent before the gradient of `row` is taken in.
+    std::vector<Event> add(std::int32_t row);
+    std::vector<Event> flush();
+
+private:
+    std::vector<Parameter> parameters_;
+    Layout3 layout_;
+    Options options_;
+    std::vector<std::int32_t> rows_;
+    std::int64_t numel_ = 0;
+};
+
 /// Everything that initialize() sends.
 std::vector<Event> zero3_construction(std::span<const Parameter> parameters, const Options& options);
 
@@ -81,6 +98,10 @@ public:
     /// After it: those that are to stay are gathered.
     void gather_persistent(std::vector<Event>& out);
 
+    /// Whether a parameter has its full size now, or will when what is under way arrives.
+    bool is_gathered(std::int32_t parameter) const {
+        return status_[static_cast<std::size_t>(parameter)] != Status::away;
+    }
     /// Elements that are gathered by the coordinator's own count.
     std::int64_t live_numel() const { return live_numel_; }
 

@@ -1,0 +1,27 @@
+#include <array>
+
+#include "schedule/lowerings.hpp"
+#include "schedule/zero_layout.hpp"
+
+namespace fsdplan {
+namespace {
+
+constexpr std::array strategies{Strategy::shard_grad_op};
+
+}  // namespace
+
+namespace builtin::runtime {
+
+extern const RuntimeInfo zero1;
+constinit const RuntimeInfo zero1{
+    .name = "zero1",
+    .help = "DeepSpeed ZeRO stage 1: optimizer states are partitioned",
+    .wraps_by_policy = false,
+    .has_units = false,
+    .strategies = strategies,
+    .layout = lay_out_zero,
+    .lower = lower_zero,
+};
+
+}  // namespace builtin::runtime
+}  // namespace fsdplan

@@ -1,0 +1,393 @@
+#include <algorithm>
+#include <array>
+
+#include "schedule/lowerings.hpp"
+#include "schedule/optimizer_step.hpp"
+#include "schedule/whole_model.hpp"
+#include "schedule/zero12.hpp"
+#include "schedule/zero3.hpp"
+
+// DeepSpeed ZeRO with its default settings.
+namespace fsdplan {
+namespace {
+
+constexpr DType master_dtype = DType::float32;
+
+/// Fetched as a whole by default: which experts a token needs is not known before.
+constexpr std::array leaf_classes{std::string_view("MixtralSparseMoeBlock"),
+                                  std::string_view("Qwen2MoeSparseMoeBlock"),
+                                  std::string_view("Qwen3MoeSparseMoeBlock")};
+
+std::vector<ModuleIndex> leaf_modules(const ModuleTree& tree) {
+    std::vector<ModuleIndex> out;
+    for (std::size_t m = 0; m < tree.size(); ++m) {
+        const std::string_view name = short_name(tree.class_info(static_cast<ModuleIndex>(m)).name);
+        if (std::ranges::find(leaf_classes, name) != leaf_classes.end()) {
+            out.push_back(static_cast<ModuleIndex>(m));
+        }
+    }
+    return out;
+}
+
+/// What the stages share: parameters in one dtype, float32 masters of what a rank owns, buckets of gradients.
+class Zero : public WholeModel {
+public:
+    Zero(const LoweringInput& input, WrapPlan plan, int stage, Schedule& out)
+        : WholeModel(input, std::move(plan), out) {
+        options_.stage = stage;
+        options_.ranks = job_.mesh.ranks();
+        options_.accumulate = job_.accumulate;
+        options_.clips_gradients = job_.clip_norm.has_value();
+        options_.dtype = job_.param_dtype.value_or(rows_.empty() ? DType::float32 : rows_.front().dtype);
+        options_.communication_dtype = job_.reduce_dtype;
+        for (Row& r : rows_) {
+            r.dtype = options_.dtype;
+            parameters_.push_back({.numel = r.numel,
+                                   .trainable = r.trainable,
+                                   .created = static_cast<std::int32_t>(parameters_.size())});
+        }
+    }
+
+protected:
+    void issue(const zero::Event& event) { send(event.call, event.module, event.prefetched); }
+
+    /// One after the other, computation waits for each.
+    void issue_and_wait(const std::vector<zero::Event>& events) {
+        for (const zero::Event& event : events) {
+            issue(event);
+            wait_for_sent();
+        }
+    }
+
+    std::int64_t bytes(std::int64_t numel) const { return bytes_of(numel, options_.dtype).count; }
+
+    void step_over(std::int64_t numel) {
+        emit_.host(HostWork::optimizer, -1);
+        create_states(numel, master_dtype);
+        if (gradient_in_float32_ < 0) {
+            gradient_in_float32_ = buffer(bytes_of(numel, master_dtype).count, Category::optimizer_temporary);
+        }
+        if (options_.dtype != master_dtype) {
+            emit_.allocate(gradient_in_float32_);
+        }
+        emit_optimizer(emit_, job_, bytes_of(numel, master_dtype).count, numel);
+        emit_.release(gradient_in_float32_);
+        emit_.copy(bytes(numel), 0, Stream::compute);  // masters to parameters
+    }
+
+    zero::Options options_;
+    std::vector<zero::Parameter> parameters_;
+    std::int32_t bucket_ = -1;  // contiguous gradients
+
+private:
+    std::int32_t gradient_in_float32_ = -1;
+};
+
+class Zero12 final : public Zero {
+public:
+    Zero12(const LoweringInput& input, int stage, Schedule& out)
+        : Zero(input, one_unit(input.tree), stage, out),
+          groups_(zero::stored_groups(parameters_, options_)),
+          reducer_(parameters_, options_) {}
+
+    void begin() override {
+        for (const zero::FlatGroup& group : groups_) {
+            emit_.allocate(buffer(bytes(group.flat_numel), Category::shard));
+            if (options_.dtype != master_dtype) {
+                emit_.allocate(
+                    buffer(bytes_of(group.partition_numel, master_dtype).count, Category::optimizer));
+            }
+            partition_numel_ += group.partition_numel;
+            for (const std::int32_t r : zero::partition_of(group, parameters_, 0).parameters) {
+                row_is_mine_[static_cast<std::size_t>(r)] = 1;
+            }
+        }
+        for (const Row& r : rows_) {
+            if (!r.trainable) {
+                emit_.allocate(buffer(r.bytes(), Category::shard));
+            }
+        }
+        WholeModel::begin();
+        issue_and_wait(zero::broadcast_parameters(parameters_, options_));
+        bucket_ = buffer(bytes(options_.reduce_bucket_size), Category::reduce_input);
+        partition_gradient_ = buffer(bytes(partition_numel_), Category::gradient_shard);
+    }
+
+    void end_of_backward() override {
+        if (zero::reduces_during_backward(options_) && reduces_now()) {
+            reduce(reducer_.flush());
+        } else if (last_microbatch_) {
+            for (const zero::Event& event :
+                 zero::reduce_after_backward(parameters_, options_, trained_rows())) {
+                reduce({event});
+            }
+        }
+        emit_.release(bucket_);
+    }
+
+    void optimizer_step() override {
+        issue_and_wait(zero::checks_before_step(parameters_, options_));
+        for (Row& r : rows_) {
+            drop_gradient(r);
+        }
+        step_over(partition_numel_);
+        issue_and_wait(zero::gathers_after_step(parameters_, options_));
+    }
+
+    void zero_grad() override {
+        WholeModel::zero_grad();
+        emit_.release(partition_gradient_);
+    }
+
+protected:
+    void gradient_ready(std::int32_t r) override {
+        if (!emit_.is_live(bucket_)) {
+            emit_.allocate(bucket_);
+        }
+        if (!zero::reduces_during_backward(options_) || !reduces_now()) {
+            return;
+        }
+        reduce(reducer_.add(r));
+        if (row(r).numel <= options_.reduce_bucket_size) {
+            emit_.copy(row(r).bytes(), 0, Stream::compute);  // into the bucket, which replaces it
+            if (options_.stage == 2) {
+                drop_gradient(row(r));
+            }
+        }
+    }
+
+private:
+    bool reduces_now() const { return options_.stage == 2 || last_microbatch_; }
+
+    void reduce(const std::vector<zero::Event>& events) {
+        for (const zero::Event& event : events) {
+            issue(event);
+            wait_for_sent();
+            if (!emit_.is_live(partition_gradient_)) {
+                emit_.allocate(partition_gradient_);
+            }
+            for (const std::int32_t r : event.parameters) {
+                if (row_is_mine_[static_cast<std::size_t>(r)] != 0) {
+                    emit_.copy(row(r).bytes(), 0, Stream::compute);
+                }
+                if (options_.stage == 2) {
+                    drop_gradient(row(r));
+                }
+            }
+        }
+    }
+
+    std::vector<zero::FlatGroup> groups_;
+    zero::BucketReducer reducer_;
+    std::vector<char> row_is_mine_ = std::vector<char>(rows_.size(), 0);
+    std::int64_t partition_numel_ = 0;
+    std::int32_t partition_gradient_ = -1;
+};
+
+class Zero3 final : public Zero {
+public:
+    Zero3(const LoweringInput& input, Schedule& out)
+        : Zero(input, every_module(input.tree, leaf_modules(input.tree)), 3, out),
+          layout_(zero::layout3(parameters_, options_)),
+          coordinator_(parameters_, modules(), options_),
+          bucket_reducer_(parameters_, options_) {}
+
+    void begin() override {
+        for (std::size_t i = 0; i < rows_.size(); ++i) {
+            Row& r = rows_[i];
+            emit_.allocate(buffer(bytes(layout_.partition_numel[i]), Category::shard));
+            r.stored = buffer(bytes(layout_.partition_numel[i] * options_.ranks), Category::unsharded);
+            if (r.trainable) {
+                owned_numel_ += layout_.partition_numel[i];
+            }
+        }
+        if (options_.dtype != master_dtype) {
+            emit_.allocate(buffer(bytes_of(owned_numel_, master_dtype).count, Category::optimizer));
+        }
+        WholeModel::begin();
+        bucket_ = buffer(bytes(options_.reduce_bucket_size), Category::reduce_input);
+        emit_.allocate(bucket_);
+        partition_gradient_ = buffer(bytes(owned_numel_), Category::gradient_shard);
+        issue_and_wait(zero::zero3_construction(parameters_, options_));
+    }
+
+    void begin_microbatch(bool last) override {
+        WholeModel::begin_microbatch(last);
+        hooked_.clear();
+        pending_.clear();
+        std::vector<zero::Event> events;
+        coordinator_.begin_forward(events);
+        carry_out(events);
+    }
+
+    void pre_forward(std::int32_t unit, std::int32_t call) override {
+        visit({.module = unit,
+               .enter = true,
+               .backward = loop_.in_backward(),
+               .recompute = loop_.in_backward()});
+        if (!loop_.in_backward() && loop_.grad_enabled() && loop_.has_grad_inputs(call)) {
+            loop_.set_inputs_node(call, loop_.tape.add(Tape::Kind::inputs, unit));
+        }
+    }
+
+    void post_forward(std::int32_t unit, std::int32_t call) override {
+        visit({.module = unit,
+               .enter = false,
+               .backward = loop_.in_backward(),
+               .recompute = loop_.in_backward()});
+        const std::int32_t node = loop_.output_node(call);
+        if (loop_.in_backward() || !loop_.grad_enabled() || node < 0) {
+            return;
+        }
+        // Modules that hand the same tensor on: DeepSpeed puts a node of its own behind each, so backward
+        // meets the outermost first.
+        const auto found = std::ranges::find(hooked_, node);
+        if (found == hooked_.end()) {
+            hooked_.push_back(node);
+            pending_.push_back({unit});
+            loop_.tape.hook(node, 0, static_cast<std::int32_t>(hooked_.size()) - 1);
+        } else {
+            pending_[static_cast<std::size_t>(found - hooked_.begin())].push_back(unit);
+        }
+    }
+
+    void hook(const Tape::Hook& hook) override {
+        const std::vector<std::int32_t> units = pending_[static_cast<std::size_t>(hook.subject)];
+        for (auto unit = units.rbegin(); unit != units.rend(); ++unit) {
+            visit({.module = *unit, .enter = true, .backward = true});
+        }
+    }
+
+    void node(const Tape::Node& node) override {
+        if (node.kind == Tape::Kind::inputs) {
+            visit({.module = node.subject, .enter = false, .backward = true});
+            return;
+        }
+        WholeModel::node(node);
+    }
+
+    void end_of_backward() override {
+        reduce(bucket_reducer_.flush());
+        coordinator_.end_backward();
+        follow();
+    }
+
+    void optimizer_step() override {
+        coordinator_.partition_all();
+        follow();
+        if (options_.dtype == DType::float16) {
+            issue_and_wait({{.call = zero::world_call(options_, CollectiveKind::all_reduce, DType::uint8, 1,
+                                                      1, Reduction::maximum)}});
+        }
+        for (std::size_t g = 0; g < layout_.sub_groups.size(); ++g) {
+            issue_and_wait({{.call = zero::world_call(options_, CollectiveKind::all_reduce, DType::float64, 1,
+                                                      1, Reduction::sum)}});
+        }
+        step_over(owned_numel_);
+        std::vector<zero::Event> events;
+        coordinator_.gather_persistent(events);
+        carry_out(events);
+        wait_for_sent();
+    }
+
+    void zero_grad() override {
+        WholeModel::zero_grad();
+        emit_.release(partition_gradient_);
+    }
+
+protected:
+    void gradient_ready(std::int32_t r) override {
+        reduce(bucket_reducer_.add(r));
+        if (row(r).numel <= options_.reduce_bucket_size) {
+            emit_.copy(row(r).bytes(), 0, Stream::compute);
+            drop_gradient(row(r));
+        }
+    }
+
+private:
+    std::vector<zero::Module> modules() const {
+        const ModuleTree& tree = loop_.tree;
+        const std::vector<ModuleIndex> leaves = leaf_modules(tree);
+        std::vector<zero::Module> out;
+        for (const LoopUnit& unit : loop_.units) {
+            const ModuleIndex m = unit.modules.front();
+            zero::Module& module = out.emplace_back();
+            module.leaf = std::ranges::find(leaves, m) != leaves.end();
+            for (std::size_t r = at(m); r < static_cast<std::size_t>(tree.subtree_end[at(m)]); ++r) {
+                for (const TensorIndex t : tree.parameters(static_cast<ModuleIndex>(r))) {
+                    module.below.push_back(row_of_[at(t)]);
+                }
+            }
+            for (const TensorIndex t : tree.parameters(m)) {
+                module.parameters.push_back(row_of_[at(t)]);
+            }
+        }
+        return out;
+    }
+
+    void visit(const zero::Hook& hook) {
+        std::vector<zero::Event> events;
+        emit_.host(HostWork::unit_hook, hook.module);
+        coordinator_.hook(hook, events);
+        carry_out(events);
+        if (hook.enter) {
+            wait_for_sent();
+        }
+    }
+
+    /// Sends what the coordinator decided and lets memory follow its book-keeping.
+    void carry_out(const std::vector<zero::Event>& events) {
+        follow();
+        for (const zero::Event& event : events) {
+            issue(event);
+        }
+    }
+
+    void follow() {
+        for (std::size_t i = 0; i < rows_.size(); ++i) {
+            const bool gathered = coordinator_.is_gathered(static_cast<std::int32_t>(i));
+            if (gathered && !emit_.is_live(rows_[i].stored)) {
+                emit_.allocate(rows_[i].stored);
+            } else if (!gathered) {
+                emit_.release(rows_[i].stored);
+            }
+        }
+    }
+
+    void reduce(const std::vector<zero::Event>& events) {
+        for (const zero::Event& event : events) {
+            issue(event);
+            wait_for_sent();
+            if (!emit_.is_live(partition_gradient_)) {
+                emit_.allocate(partition_gradient_);
+            }
+            for (const std::int32_t r : event.parameters) {
+                drop_gradient(row(r));
+            }
+        }
+    }
+
+    zero::Layout3 layout_;
+    zero::Coordinator coordinator_;
+    zero::GradientBucket bucket_reducer_;
+    std::int64_t owned_numel_ = 0;
+    std::int32_t partition_gradient_ = -1;
+    std::vector<std::int32_t> hooked_;                // nodes behind modules, of this forward
+    std::vector<std::vector<std::int32_t>> pending_;  // modules that hand each on, inner ones first
+};
+
+}  // namespace
+
+Schedule lower_zero(const LoweringInput& input) {
+    Schedule out;
+    out.runtime = input.job.runtime;
+    out.stream_names = one_communicator;
+    if (input.job.runtime == "zero3") {
+        Zero3(input, out).run();
+    } else {
+        Zero12(input, input.job.runtime == "zero1" ? 1 : 2, out).run();
+    }
+    return out;
+}
+
+}  // namespace fsdplan

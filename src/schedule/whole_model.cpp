@@ -1,0 +1,167 @@
+#include "schedule/whole_model.hpp"
+
+#include <algorithm>
+
+namespace fsdplan {
+namespace {
+
+constexpr std::int32_t whole = 0;  // unit
+
+void add_module(WrapPlan& plan, const ModuleTree& tree, ModuleIndex m) {
+    Unit unit{.module = m, .path = tree.path(m), .modules = {m}};
+    for (const TensorIndex t : tree.parameters(m)) {
+        unit.parameters.push_back(t);
+        unit.numel += tree.tensors[at(t)].numel;
+    }
+    plan.construction_order.push_back(static_cast<std::int32_t>(plan.units.size()));
+    plan.units.push_back(std::move(unit));
+}
+
+}  // namespace
+
+WrapPlan one_unit(const ModuleTree& tree) {
+    WrapPlan plan;
+    add_module(plan, tree, ModuleIndex{0});
+    Unit& root = plan.units.front();
+    root.parameters.clear();
+    root.numel = 0;
+    for (std::size_t m = 0; m < tree.size(); ++m) {
+        for (const TensorIndex t : tree.parameters(static_cast<ModuleIndex>(m))) {
+            root.parameters.push_back(t);
+        }
+    }
+    return plan;
+}
+
+WrapPlan every_module(const ModuleTree& tree, std::span<const ModuleIndex> leaves) {
+    WrapPlan plan;
+    std::size_t m = 0;
+    while (m < tree.size()) {
+        const auto module = static_cast<ModuleIndex>(m);
+        add_module(plan, tree, module);
+        m = std::ranges::find(leaves, module) == leaves.end() ? m + 1
+                                                              : static_cast<std::size_t>(tree.subtree_end[m]);
+    }
+    return plan;
+}
+
+WholeModel::WholeModel(const LoweringInput& input, WrapPlan plan, Schedule& out)
+    : plan_(std::move(plan)),
+      input_{.tree = input.tree,
+             .plan = plan_,
+             .job = input.job,
+             .work = input.work,
+             .loss = input.loss,
+             .unread = input.unread,
+             .iterations = input.iterations},
+      job_(input.job),
+      loop_(input_, out),
+      emit_(loop_.emit),
+      row_of_(input.tree.tensors.size(), -1) {
+    const ModuleTree& tree = input.tree;
+    for (std::size_t m = 0; m < tree.size(); ++m) {
+        for (const TensorIndex t : tree.parameters(static_cast<ModuleIndex>(m))) {
+            if (row_of_[at(t)] >= 0) {
+                continue;
+            }
+            row_of_[at(t)] = static_cast<std::int32_t>(rows_.size());
+            const Tensor& tensor = tree.tensors[at(t)];
+            rows_.push_back({.tensor = t,
+                             .numel = tensor.numel,
+                             .dtype = tensor.dtype,
+                             .trainable = tensor.requires_grad});
+        }
+    }
+    for (const TensorIndex t : loop_.program.parameter) {
+        row(row_of_[at(t)]).read = true;
+    }
+}
+
+void WholeModel::begin() {
+    for (Row& r : rows_) {
+        r.gradient = buffer(r.bytes(), Category::gradient);
+        r.incoming = buffer(r.bytes(), Category::gradient);
+    }
+}
+
+void WholeModel::begin_microbatch(bool last) {
+    last_microbatch_ = last;
+    for (Row& r : rows_) {
+        r.accumulator = -1;
+    }
+}
+
+void WholeModel::node(const Tape::Node& node) {
+    if (node.kind != Tape::Kind::accumulate) {
+        return;
+    }
+    Row& r = row(node.subject);
+    if (emit_.is_live(r.incoming)) {
+        emit_.copy(r.bytes(), whole, Stream::compute);  // added to what is there
+        emit_.release(r.incoming);
+    }
+    r.has_gradient = true;
+    gradient_ready(node.subject);
+}
+
+void WholeModel::zero_grad() {
+    for (Row& r : rows_) {
+        drop_gradient(r);
+    }
+}
+
+std::int32_t WholeModel::gradient_node(TensorIndex t) {
+    Row& r = row(row_of_[at(t)]);
+    if (r.accumulator < 0) {
+        r.accumulator = loop_.tape.add(Tape::Kind::accumulate, row_of_[at(t)]);
+    }
+    return r.accumulator;
+}
+
+void WholeModel::gradient_computed(TensorIndex t) {
+    const Row& r = row(row_of_[at(t)]);
+    const std::int32_t into = r.has_gradient ? r.incoming : r.gradient;
+    if (!emit_.is_live(into)) {
+        emit_.allocate(into);
+    }
+}
+
+std::vector<std::int32_t> WholeModel::trained_rows() const {
+    std::vector<std::int32_t> rows;
+    for (std::size_t i = 0; i < rows_.size(); ++i) {
+        if (rows_[i].trainable && rows_[i].read) {
+            rows.push_back(static_cast<std::int32_t>(i));
+        }
+    }
+    return rows;
+}
+
+std::int32_t WholeModel::buffer(std::int64_t bytes, Category category, Stream stream) {
+    return emit_.buffer({.bytes = bytes, .category = category, .stream = stream, .unit = whole});
+}
+
+void WholeModel::drop_gradient(Row& r) {
+    emit_.release(r.gradient);
+    r.has_gradient = false;
+}
+
+void WholeModel::send(const CollectiveCall& call, std::int32_t unit, bool prefetched) {
+    emit_.after(Stream::all_reduce, Stream::compute);
+    emit_.issue(emit_.collective(call), unit, Stream::all_reduce, prefetched);
+}
+
+void WholeModel::create_states(std::int64_t numel, DType dtype) {
+    if (!states_.empty() || job_.optimizer.kind == Optimizer::Kind::sgd) {
+        return;
+    }
+    const std::int64_t bytes = job_.optimizer.kind == Optimizer::Kind::adam8bit
+                                   ? bytes_of(numel, DType::uint8).count
+                                   : bytes_of(numel, dtype).count;
+    for (int i = 0; i < 2; ++i) {
+        states_.push_back(emit_.buffer(
+            {.bytes = bytes, .category = Category::optimizer, .on_host = job_.offload, .unit = whole}));
+        emit_.allocate(states_.back());
+    }
+}
+
+}  // namespace fsdplan
