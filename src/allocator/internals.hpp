@@ -22,8 +22,11 @@ constexpr std::int64_t granule = 2 * mib;            // in which the driver hand
 constexpr unsigned block_bits = 26;
 constexpr std::uint64_t block_mask = (std::uint64_t{1} << block_bits) - 1;
 
+// No block is as large as the largest size that a key can hold; a request may be, and then finds none.
 inline std::uint64_t key_of(std::int64_t bytes, std::int32_t block) {
-    return (static_cast<std::uint64_t>(bytes / min_block) << block_bits) | static_cast<std::uint64_t>(block);
+    constexpr std::int64_t largest = (std::int64_t{1} << (64U - block_bits)) - 1;
+    return (static_cast<std::uint64_t>(std::min(bytes / min_block, largest)) << block_bits) |
+           static_cast<std::uint64_t>(block);
 }
 inline std::int32_t block_of(std::uint64_t key) {
     return static_cast<std::int32_t>(key & block_mask);

@@ -38,6 +38,13 @@ TEST(CachingAllocator, WhatDoesNotFitLeavesTheCountsBehind) {
     EXPECT_EQ(allocator.statistics().reserved_bytes, 0);
 }
 
+// 2^53 / 512 does not fit beside the index of a block in 64 bits; it once wrapped and found the free block.
+TEST(CachingAllocator, TheLargestRequestFindsNoBlock) {
+    CachingAllocator allocator(1_GiB);
+    allocator.free(allocator.allocate(12_MiB, 0).block);
+    EXPECT_TRUE(allocator.allocate(Bytes{largest_total}, 0).out_of_memory());
+}
+
 TEST(CachingAllocator, WhatOthersUseIsNotThere) {
     CachingAllocator allocator(64_MiB);
     allocator.set_used_by_others(40_MiB);

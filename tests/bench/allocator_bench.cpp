@@ -145,7 +145,7 @@ void run(benchmark::State& state, const Program& program, Start start, bool expa
     options.expandable_segments = expandable;
     CachingAllocator allocator(CachingAllocator::most_memory, options);
     std::vector<BlockIndex> blocks(static_cast<std::size_t>(program.ids()));
-    for (auto _ : state) {
+    for ([[maybe_unused]] auto _ : state) {
         if (start == Start::reset) {
             allocator.reset();
         }
