@@ -10,6 +10,8 @@ namespace fsdplan {
 
 constexpr std::size_t op_kind_count = 14;
 constexpr std::size_t rank_group_count = 4;
+static_assert(static_cast<std::size_t>(OpKind::mark) + 1 == op_kind_count);
+static_assert(static_cast<std::size_t>(RankGroup::world) + 1 == rank_group_count);
 
 /// What runs operations one after the other: the streams, then the host.
 constexpr std::size_t host_lane = stream_count;
