@@ -66,6 +66,9 @@ struct PlanResult {
     std::int64_t root_numel = 0;
     std::vector<std::pair<std::string, std::int64_t>> units_by_class;  ///< of units with parameters
 
+    std::vector<Collective> collectives;  ///< of one step, equal ones counted together
+    std::int64_t sent_bytes = 0;          ///< by one rank in one step
+
     Phase peak_phase{};
     std::string peak_unit;  ///< path of the unit at work then
     std::vector<MemoryTerm> memory;

@@ -191,7 +191,8 @@ struct Schedule {
 struct CallWork {
     std::int64_t flops = 0;  ///< forward
     std::int64_t backward_flops = 0;
-    std::int64_t bytes = 0;  ///< moved in forward
+    std::int64_t recompute_flops = 0;  ///< forward again, for backward
+    std::int64_t bytes = 0;            ///< moved in forward
     std::int64_t backward_bytes = 0;
     std::int64_t saved_bytes = 0;      ///< kept for backward
     std::int64_t input_bytes = 0;      ///< what a checkpoint around the call keeps

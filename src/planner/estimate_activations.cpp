@@ -279,7 +279,12 @@ Activations estimate_activations(const ModuleTree& tree, const ModelFacts& facts
     const RowBytes saved = saved_by_row(tree, facts, job, element);
     const std::int32_t first = first_recorded_row(tree, job);
     const ActivationCheckpointing& mode = job.activation_checkpointing;
-    Activations out{.kept = RowBytes(tree.size()), .recomputed = {}, .note = {}};
+    Activations out{
+        .saved = RowBytes(tree.size()), .kept = RowBytes(tree.size()), .recomputed = {}, .note = {}};
+    for (std::int32_t row = 0; row < static_cast<std::int32_t>(tree.size()); ++row) {
+        out.saved.add(row, with_margin(saved.between(row, row + 1)));
+    }
+    out.saved.sum_up();
     std::size_t block = 0;
     for (std::int32_t row = 0; row < static_cast<std::int32_t>(tree.size());) {
         const bool in_block = block < shape.blocks.size() && shape.blocks[block].first == row;
@@ -309,7 +314,8 @@ Activations estimate_activations(const ModuleTree& tree, const ModelFacts& facts
                                   end,
                                   {std::max<std::int64_t>(0, whole.value - already),
                                    std::max<std::int64_t>(0, whole.low - already),
-                                   std::max<std::int64_t>(0, whole.high - already)}});
+                                   std::max<std::int64_t>(0, whole.high - already)},
+                                  kept});
         row = end;
         ++block;
     }

@@ -40,12 +40,14 @@ private:
 };
 
 struct Activations {
-    RowBytes kept;  ///< from forward to the backward of a row
+    RowBytes saved;  ///< by each row's own forward, checkpointed or not
+    RowBytes kept;   ///< from forward to the backward of a row
     /// Regions that are recomputed: what exists beyond `kept` while a region's backward runs.
     struct Region {
         std::int32_t begin = 0;
         std::int32_t end = 0;
         Estimate bytes;
+        Estimate kept;  ///< of its inputs, from forward to its backward
     };
     std::vector<Region> recomputed;
     std::string note;

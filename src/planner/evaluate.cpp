@@ -1,219 +1,286 @@
 #include <algorithm>
+#include <cmath>
 #include <map>
 
 #include "base/quantity.hpp"
-#include "planner/evaluation.hpp"
+#include "planner/simulated.hpp"
 
 namespace fsdplan {
 namespace {
 
-/// The lines of the table, as one moment has them.
-struct Lines {
-    std::int64_t shards = 0;
-    std::int64_t gradient_shards = 0;
-    std::int64_t unsharded = 0;
-    std::int64_t gradients = 0;
-    std::int64_t buffers = 0;
-    Estimate activations;
-    Estimate logits;
-    Estimate loss;
-    Estimate transients;
-    Estimate allocated;
+using Bytes_by_category = std::array<std::int64_t, category_count>;
+
+std::int64_t sum_of(const Bytes_by_category& bytes, std::initializer_list<Category> categories) {
+    std::int64_t sum = 0;
+    for (const Category category : categories) {
+        sum += bytes[static_cast<std::size_t>(category)];
+    }
+    return sum;
+}
+
+/// One line of the memory table: which categories of the simulation it shows.
+struct TermKind {
+    std::string_view name;
+    std::vector<Category> categories;
+    bool estimated;  ///< its size comes from an estimate of the user's computation
 };
 
-struct Replicated {  // parameters that no unit manages: ignored ones
-    std::int64_t bytes = 0;
-    std::int64_t trainable_numel = 0;
-    std::int64_t trainable_bytes = 0;
+const std::vector<TermKind>& term_kinds() {
+    using enum Category;
+    static const std::vector<TermKind> kinds{
+        {"parameter_shards", {shard}, false},
+        {"gradient_shards", {gradient_shard}, false},
+        {"optimizer_state", {optimizer}, false},
+        {"unsharded_parameters", {unsharded, post_forward_shard}, false},
+        {"unsharded_gradients", {gradient}, false},
+        {"communication_buffers",
+         {gather_buffer, gather_input, low_precision_shard, reduce_input, reduce_output},
+         false},
+        {"replicated_parameters", {replicated}, false},
+        {"buffers", {module_buffer}, false},
+        {"activations", {activation}, true},
+        {"logits", {logits}, false},
+        {"loss", {temporary}, true},
+        {"optimizer_transients", {optimizer_temporary}, false},
+        {"workspaces", {workspace}, true},
+    };
+    return kinds;
+}
+
+/// The most that each term reaches at any moment.
+std::vector<std::int64_t> largest_of(const MemoryProfile& memory) {
+    const std::vector<TermKind>& kinds = term_kinds();
+    std::array<std::size_t, category_count> term_of{};
+    term_of.fill(kinds.size());
+    for (std::size_t k = 0; k < kinds.size(); ++k) {
+        for (const Category category : kinds[k].categories) {
+            term_of[static_cast<std::size_t>(category)] = k;
+        }
+    }
+    std::vector<std::int64_t> now(kinds.size() + 1, 0);
+    std::vector<std::int64_t> most(kinds.size() + 1, 0);
+    for (const MemoryChange& change : memory.changes) {
+        const std::size_t term = term_of[static_cast<std::size_t>(change.category)];
+        now[term] += change.delta_bytes;
+        most[term] = std::max(most[term], now[term]);
+    }
+    most.resize(kinds.size());
+    return most;
+}
+
+/// Where in the step an operation stands.
+struct Place {
+    Phase phase = Phase::forward;
+    std::int32_t unit = -1;
 };
 
-Replicated replicated_of(const ModuleTree& tree, const WrapPlan& plan, bool has_units) {
-    Replicated out;
-    if (!has_units) {
-        return out;
+Place place_of(const Schedule& schedule, std::int32_t op) {
+    const Op& at_peak = schedule.ops[static_cast<std::size_t>(op)];
+    Place out{.unit = at_peak.unit};
+    switch (at_peak.pass) {
+        case Pass::forward:
+            out.phase = Phase::forward;
+            break;
+        case Pass::backward:
+        case Pass::recompute:
+            out.phase = Phase::backward;
+            break;
+        case Pass::clip:
+        case Pass::optimizer:
+            out.phase = Phase::step;
+            return {.phase = Phase::step};
     }
-    std::vector<char> managed(tree.tensors.size(), 0);
-    for (const Unit& unit : plan.units) {
-        for (const TensorIndex t : unit.parameters) {
-            managed[at(t)] = 1;
+    if (at_peak.kind == OpKind::allocate) {
+        switch (schedule.buffers[static_cast<std::size_t>(at_peak.target)].category) {
+            case Category::logits:
+            case Category::temporary:
+                return {.phase = Phase::loss};
+            case Category::gradient:
+                out.phase = Phase::gradient;
+                break;
+            case Category::reduce_input:
+            case Category::reduce_output:
+            case Category::gradient_shard:
+                out.phase = Phase::reduce;
+                break;
+            default:
+                break;
         }
     }
-    std::vector<char> parameter(tree.tensors.size(), 0);
-    for (const TensorIndex t : tree.parameter) {
-        parameter[at(t)] = 1;
-    }
-    for (std::size_t t = 0; t < tree.tensors.size(); ++t) {
-        if (parameter[t] == 0 || managed[t] != 0) {
-            continue;
-        }
-        const std::int64_t bytes = bytes_of(tree.tensors[t].numel, tree.tensors[t].dtype).count;
-        out.bytes += bytes;
-        if (tree.tensors[t].requires_grad) {
-            out.trainable_numel += tree.tensors[t].numel;
-            out.trainable_bytes += bytes;
-        }
+    // A computation belongs to the unit whose hook ran last.
+    for (std::int32_t i = op; out.unit < 0 && i >= 0; --i) {
+        out.unit = schedule.ops[static_cast<std::size_t>(i)].unit;
     }
     return out;
 }
 
-/// Recomputed activations that exist while the backward of rows [begin, end) runs: of one region at a time.
-Estimate recomputed_in(const Activations& activations, std::int32_t begin, std::int32_t end) {
-    Estimate most;
-    for (const Activations::Region& region : activations.recomputed) {
-        if (region.begin < end && region.end > begin && region.bytes.value > most.value) {
-            most = region.bytes;
-        }
-    }
-    return most;
-}
-
 class PlanMemory {
 public:
-    PlanMemory(const Evaluation& about, const StepLayout& layout, const TrainingJob& job,
-               const Replicated& replicated)
+    PlanMemory(const Evaluation& about, const SimulatedPlan& simulated, const TrainingJob& job)
         : about_(about),
-          layout_(layout),
+          schedule_(simulated.schedule),
+          run_(simulated.run),
+          memory_(*simulated.run.memory),
           job_(job),
-          replicated_(replicated),
-          optimizer_(estimate_optimizer(layout, job, replicated.trainable_numel, replicated.trainable_bytes)),
+          optimizer_note_(optimizer_notes(job)),
           process_(estimate_process(about.cluster, job)) {}
 
-    void fill(PlanResult& out) {
-        std::size_t peak = 0;
-        std::vector<Lines> lines;
-        Estimate most;
-        for (const Moment& moment : layout_.moments) {
-            lines.push_back(at(moment));
-            const Estimate& all = lines.back().allocated;
-            if (all.value > lines[peak].allocated.value) {
-                peak = lines.size() - 1;
-            }
-            most = {std::max(most.value, all.value), std::max(most.low, all.low),
-                    std::max(most.high, all.high)};
+    void fill(PlanResult& out) const {
+        const Place place = place_of(schedule_, memory_.peak.op);
+        out.peak_phase = place.phase;
+        out.peak_unit = place.unit >= 0 ? schedule_.units[static_cast<std::size_t>(place.unit)] : "";
+        out.allocated_bytes = memory_.peak.allocated_bytes;
+        const std::vector<std::int64_t> largest = largest_of(memory_);
+        Estimate allocated;
+        for (std::size_t k = 0; k < term_kinds().size(); ++k) {
+            out.memory.push_back(term(term_kinds()[k], largest[k]));
+            allocated = allocated + out.memory.back().bytes;
         }
-        const Moment& moment = layout_.moments[peak];
-        out.peak_phase = moment.phase;
-        if (moment.row >= 0) {
-            const std::int32_t unit = layout_.units[static_cast<std::size_t>(moment.row)].unit;
-            out.peak_unit = out.wrap.units[static_cast<std::size_t>(unit)].path;
-        }
-        out.allocated_bytes = most.value;
-        const Estimate slack = estimate_slack(most, constant(), layout_.run_ahead_bytes);
-        add_terms(out, lines, peak, slack);
-        out.reserved_bytes = out.allocated_bytes + slack.value;
-        out.process_bytes = most + slack + process_.context + process_.nccl;
+        const Estimate slack = slack_of(allocated);
+        const auto outside = [&](std::string name, const Estimate& bytes, std::string note) {
+            out.memory.push_back({std::move(name), bytes, bytes.value, false, std::move(note)});
+        };
+        outside(
+            "allocator_slack", slack,
+            "what PyTorch's allocator keeps beside it, replayed; published runs reserve 1.05 to 1.37 times "
+            "what is active");
+        outside("cuda_context", process_.context, "outside the allocator; context and loaded kernels");
+        outside("nccl_buffers", process_.nccl, process_.nccl_note);
+        out.reserved_bytes = allocated.value + slack.value;
+        out.process_bytes = allocated + slack + process_.context + process_.nccl;
     }
 
 private:
-    std::int64_t on_device(std::int64_t bytes) const { return job_.offload ? 0 : bytes; }
+    struct OptimizerNotes {
+        std::string states;
+        std::string transients;
+    };
 
-    /// What never moves during a step.
-    std::int64_t constant() const {
-        return on_device(layout_.shard_bytes + optimizer_.states.value) + replicated_.bytes +
-               replicated_gradients() + layout_.reduce_bucket_bytes + about_.facts.buffer_bytes;
-    }
-
-    std::int64_t replicated_gradients() const { return replicated_.trainable_bytes; }
-
-    Lines at(const Moment& moment) const {
-        Lines lines;
-        lines.shards = on_device(layout_.shard_bytes);
-        lines.gradient_shards = on_device(moment.gradient_shard_bytes);
-        lines.unsharded = moment.unsharded_bytes;
-        lines.gradients = moment.gradient_bytes;
-        lines.buffers = moment.buffer_bytes + layout_.reduce_bucket_bytes;
-        const RowBytes& kept = about_.activations.kept;
-        // Moments of the whole step have no unit, and no phase of a unit either.
-        const bool in_a_unit = moment.row >= 0;
-        const auto row = static_cast<std::size_t>(in_a_unit ? moment.row : 0);
-        const std::int32_t begin = in_a_unit ? layout_.units[row].begin : 0;
-        const std::int32_t end = in_a_unit ? layout_.units[row].end : 0;
-        switch (moment.phase) {
-            case Phase::forward:
-                lines.activations = kept.before(end);
+    static OptimizerNotes optimizer_notes(const TrainingJob& job) {
+        switch (job.optimizer.kind) {
+            case Optimizer::Kind::adamw:
                 break;
-            case Phase::loss:
-                lines.activations = kept.all();
-                lines.logits = about_.loss.logits;
-                lines.loss = about_.loss.loss;
-                break;
-            case Phase::backward:
-                lines.activations = kept.before(end) + recomputed_in(about_.activations, begin, end);
-                break;
-            case Phase::gradient:
-            case Phase::reduce:
-                lines.activations = kept.before(begin);
-                break;
-            case Phase::step:
-                lines.transients = job_.offload ? Estimate{} : optimizer_.transients;
-                break;
+            case Optimizer::Kind::adam8bit:
+                return {"two moments of 8 bits with a scale for 256 elements",
+                        "moments of one parameter in float32"};
+            case Optimizer::Kind::sgd:
+                return {"SGD without momentum keeps nothing", "in place"};
         }
-        const std::int64_t exact = lines.shards + lines.gradient_shards + lines.unsharded + lines.gradients +
-                                   lines.buffers + replicated_.bytes + replicated_gradients() +
-                                   about_.facts.buffer_bytes;
-        lines.allocated = exactly(exact) + states() + lines.activations + lines.logits + lines.loss +
-                          lines.transients + process_.workspace;
-        return lines;
+        const std::string states = "two moments in the stored dtype";
+        switch (job.optimizer.implementation) {
+            case Optimizer::Implementation::foreach:
+                return {states, "foreach: square roots of the second moments, all at once"};
+            case Optimizer::Implementation::fused:
+                return {states, "fused: in place"};
+            case Optimizer::Implementation::for_loop:
+                return {states, "for-loop: two temporaries of the largest parameter"};
+        }
+        return {};
     }
 
-    Estimate states() const { return job_.offload ? Estimate{} : optimizer_.states; }
+    MemoryTerm term(const TermKind& kind, std::int64_t largest) const {
+        std::int64_t bytes = 0;
+        for (const Category category : kind.categories) {
+            bytes += memory_.peak.by_category[static_cast<std::size_t>(category)];
+        }
+        MemoryTerm out{.name = std::string(kind.name),
+                       .bytes = exactly(bytes),
+                       .largest_bytes = std::max(bytes, largest),
+                       .exact = !kind.estimated,
+                       .note = note_of(kind.name)};
+        const auto widen = [&](const Estimate& whole) {
+            if (whole.value > 0) {
+                const auto share = static_cast<double>(bytes) / static_cast<double>(whole.value);
+                out.bytes.low = std::min(bytes, rounded(share * static_cast<double>(whole.low)));
+                out.bytes.high = std::max(bytes, rounded(share * static_cast<double>(whole.high)));
+            }
+        };
+        if (kind.name == "activations") {
+            widen(about_.activations.saved.all());
+        } else if (kind.name == "loss") {
+            widen(about_.loss.loss);
+        } else if (kind.name == "workspaces") {
+            widen(process_.workspace);
+        } else if (kind.name == "logits") {
+            widen(about_.loss.logits);
+            out.exact = out.bytes.low == out.bytes.high;
+        }
+        return out;
+    }
 
-    void add_terms(PlanResult& out, const std::vector<Lines>& lines, std::size_t peak,
-                   const Estimate& slack) const {
-        const Lines& now = lines[peak];
-        const auto exact = [&](std::string name, std::int64_t Lines::*line, std::string note) {
-            std::int64_t largest = 0;
-            for (const Lines& other : lines) {
-                largest = std::max(largest, other.*line);
-            }
-            out.memory.push_back({std::move(name), exactly(now.*line), largest, true, std::move(note)});
-        };
-        const auto estimate = [&](std::string name, Estimate Lines::*line, std::string note) {
-            std::int64_t largest = 0;
-            for (const Lines& other : lines) {
-                largest = std::max(largest, (other.*line).value);
-            }
-            out.memory.push_back({std::move(name), now.*line, largest, false, std::move(note)});
-        };
-        const auto constant = [&](std::string name, const Estimate& bytes, bool is_exact, std::string note) {
-            out.memory.push_back({std::move(name), bytes, bytes.value, is_exact, std::move(note)});
-        };
+    static std::int64_t rounded(double value) { return static_cast<std::int64_t>(std::llround(value)); }
+
+    std::string note_of(std::string_view term) const {
         const std::string host = job_.offload ? "in host memory: " : "";
-        exact("parameter_shards", &Lines::shards,
-              job_.offload ? host + show_bytes(layout_.shard_bytes) : "as stored, padding included");
-        exact("gradient_shards", &Lines::gradient_shards,
-              job_.offload ? host + show_bytes(layout_.gradient_shard_bytes)
-                           : "complete at the optimizer step");
-        constant("optimizer_state", states(), job_.optimizer.kind != Optimizer::Kind::adam8bit,
-                 job_.offload ? host + show_bytes(optimizer_.states.value) : optimizer_.states_note);
-        exact("unsharded_parameters", &Lines::unsharded, "gathered: own, around, prefetched");
-        exact("unsharded_gradients", &Lines::gradients, "before they are reduced");
-        exact("communication_buffers", &Lines::buffers, "of gathers and reductions");
-        constant("replicated_parameters", exactly(replicated_.bytes), true,
-                 "ignored: whole on every rank" +
-                     std::string(replicated_.trainable_bytes > 0 ? ", states are counted above" : ""));
-        constant("replicated_gradients", exactly(replicated_gradients()), true, "of ignored parameters");
-        constant("buffers", exactly(about_.facts.buffer_bytes), true, "of the model, whole on every rank");
-        estimate("activations", &Lines::activations, about_.activations.note);
-        estimate("logits", &Lines::logits,
-                 about_.loss.logits_numel == 0 ? about_.loss.note
-                                               : show_integer(about_.loss.logits_numel) + " elements");
-        out.memory.back().exact = out.memory.back().bytes.low == out.memory.back().bytes.high;
-        estimate("loss", &Lines::loss, about_.loss.note);
-        estimate("optimizer_transients", &Lines::transients, optimizer_.transients_note);
-        constant("workspaces", process_.workspace, false, "cuBLAS, one or two streams");
-        constant("allocator_slack", slack, false,
-                 "a fifth of what moves; published runs reserve 1.05 to 1.37 times what is active");
-        constant("cuda_context", process_.context, false,
-                 "outside the allocator; context and loaded kernels");
-        constant("nccl_buffers", process_.nccl, false, process_.nccl_note);
+        if (term == "parameter_shards") {
+            return job_.offload ? host + show_bytes(on_host(Category::shard)) : "as stored, padding included";
+        }
+        if (term == "gradient_shards") {
+            return job_.offload ? host + show_bytes(on_host(Category::gradient_shard))
+                                : "complete at the optimizer step";
+        }
+        if (term == "optimizer_state") {
+            return job_.offload ? host + show_bytes(on_host(Category::optimizer)) : optimizer_note_.states;
+        }
+        if (term == "unsharded_parameters") {
+            return "gathered: own, around, prefetched";
+        }
+        if (term == "unsharded_gradients") {
+            return "before they are reduced";
+        }
+        if (term == "communication_buffers") {
+            return "of gathers and reductions";
+        }
+        if (term == "replicated_parameters") {
+            return "ignored: whole on every rank, with gradients and states of trainable ones";
+        }
+        if (term == "buffers") {
+            return "of the model, whole on every rank";
+        }
+        if (term == "activations") {
+            return about_.activations.note;
+        }
+        if (term == "logits") {
+            return about_.loss.logits_numel == 0 ? about_.loss.note
+                                                 : show_integer(about_.loss.logits_numel) + " elements";
+        }
+        if (term == "loss") {
+            return about_.loss.note;
+        }
+        return term == "workspaces" ? "cuBLAS, one or two streams" : optimizer_note_.transients;
+    }
+
+    /// Buffers of a category that lie in host memory, all of them.
+    std::int64_t on_host(Category category) const {
+        std::int64_t bytes = 0;
+        for (const Buffer& buffer : schedule_.buffers) {
+            bytes += buffer.on_host && buffer.category == category ? buffer.bytes : 0;
+        }
+        return bytes;
+    }
+
+    // By the replayed allocator; upwards at least what published runs have shown, since computations have
+    // more temporaries than are simulated.
+    Estimate slack_of(const Estimate& allocated) const {
+        const Estimate& reserved = *run_.reserved_bytes;
+        const std::int64_t peak = memory_.peak.allocated_bytes;
+        const std::int64_t steady =
+            sum_of(memory_.peak.by_category,
+                   {Category::shard, Category::optimizer, Category::module_buffer, Category::replicated});
+        const Estimate published = estimate_slack(allocated, steady, 0);
+        const std::int64_t value = std::max<std::int64_t>(0, reserved.value - peak);
+        return {
+            .value = value,
+            .low = std::max<std::int64_t>(0, std::min(value, std::min(reserved.low - peak, published.low))),
+            .high = std::max({value, reserved.high - peak, published.high})};
     }
 
     const Evaluation& about_;
-    const StepLayout& layout_;
+    const Schedule& schedule_;
+    const Run& run_;
+    const MemoryProfile& memory_;
     const TrainingJob& job_;
-    const Replicated& replicated_;
-    OptimizerBytes optimizer_;
+    OptimizerNotes optimizer_note_;
     ProcessEstimate process_;
 };
 
@@ -251,11 +318,14 @@ bool PlanResult::runs() const {
 
 Evaluation evaluation_of(const SweepQuestion& question, const ModelFacts& facts, const TrainingJob& job,
                          const Cluster& cluster) {
-    return {.tree = question.tree,
-            .facts = facts,
-            .cluster = cluster,
-            .activations = estimate_activations(question.tree, facts, job),
-            .loss = estimate_loss(facts, job)};
+    Evaluation out{.tree = question.tree,
+                   .facts = facts,
+                   .cluster = cluster,
+                   .activations = estimate_activations(question.tree, facts, job),
+                   .loss = estimate_loss(facts, job),
+                   .work = {}};
+    out.work = work_of(question.tree, facts, out.activations, out.loss, job, cluster.gpu);
+    return out;
 }
 
 PlanResult evaluate(const Evaluation& about, const WrapPlan& plan, const TrainingJob& job) {
@@ -263,13 +333,12 @@ PlanResult evaluate(const Evaluation& about, const WrapPlan& plan, const Trainin
     out.wrap = plan;
     count_units(out, about.tree);
     out.layout = lay_out(about.tree, plan, job);
-    const Replicated replicated = replicated_of(about.tree, plan, runtime(job.runtime).has_units);
-    PlanMemory memory(about, out.layout, job, replicated);
-    memory.fill(out);
-    const StepTime time =
-        estimate_step(about.tree, about.facts, about.activations, out.layout, job, about.cluster);
-    out.step_ns = time.step_ns;
-    out.exposed_ns = time.exposed_ns;
+    const SimulatedPlan simulated = simulate_plan(about, plan, job);
+    PlanMemory(about, simulated, job).fill(out);
+    out.collectives = traffic_of(simulated.schedule);
+    out.sent_bytes = sent_bytes(out.collectives);
+    out.step_ns = simulated.run.step_ns;
+    out.exposed_ns = simulated.run.exposed_ns;
     const std::int64_t budget = about.cluster.budget.count;
     out.left_bytes = budget - out.process_bytes.value;
     if (out.process_bytes.high <= budget) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "planner/estimates.hpp"
+#include "planner/work.hpp"
 
 namespace fsdplan {
 
@@ -11,6 +12,7 @@ struct Evaluation {
     const Cluster& cluster;
     Activations activations;
     LossBytes loss;
+    ModelWork work;
 };
 /// `question.tree`, `facts` and `cluster` must outlive the result.
 Evaluation evaluation_of(const SweepQuestion& question, const ModelFacts& facts, const TrainingJob& job,

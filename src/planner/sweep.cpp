@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <iterator>
 
 #include "base/quantity.hpp"
 #include "planner/evaluation.hpp"
@@ -29,6 +30,12 @@ WrapPlan whole_model(const ModuleTree& tree) {
     return plan;
 }
 
+/// The plan with what PyTorch refuses about training it this way.
+WrapPlan judged(const ModuleTree& tree, WrapPlan plan, const TrainingJob& job) {
+    std::ranges::move(refusals(tree, plan, job), std::back_inserter(plan.diagnostics));
+    return plan;
+}
+
 struct Boundaries {
     std::int64_t low = 0;
     std::optional<std::int64_t> high;
@@ -51,9 +58,9 @@ std::vector<Boundaries> boundaries_for(const SweepQuestion& question, const Trai
     }
     const WrapOptions options = options_for(question, job);
     const auto add = [&](std::int64_t low, std::optional<std::int64_t> high, WrapPlan plan) {
-        out.push_back(
-            {low, high,
-             info.wraps_by_policy ? std::move(plan) : as_fully_shard(question.tree, plan, options)});
+        WrapPlan drawn =
+            info.wraps_by_policy ? std::move(plan) : as_fully_shard(question.tree, plan, options);
+        out.push_back({low, high, judged(question.tree, std::move(drawn), job)});
     };
     const PolicySpec::Member* size = single_size(question.policy);
     if (!question.sweep_thresholds && size == nullptr) {
@@ -183,7 +190,7 @@ std::string verdict_text(const PlanResult& plan, const std::string& decided_by, 
 void add_collective_assumptions(const SweepQuestion& question, const PlanResult& plan, SweepResult& out) {
     const TrainingJob& job = question.jobs[plan.job];
     std::vector<std::string> said;
-    for (const Collective& call : plan.layout.collectives) {
+    for (const Collective& call : plan.collectives) {
         const Placement group = place(call.group, job.mesh, question.cluster, call.ranks);
         const CollectiveTime time = collective_time(question.cluster, call.kind, call.full_size(), group);
         std::string key = std::string(name(call.kind)) + " over " + std::to_string(call.ranks) + " ranks";
@@ -230,8 +237,10 @@ WrapPlan units_of(const SweepQuestion& question, const TrainingJob& job) {
         return whole_model(question.tree);
     }
     const WrapOptions options = options_for(question, job);
-    return info.wraps_by_policy ? wrap_fsdp1(question.tree, question.policy, options)
-                                : wrap_fsdp2(question.tree, question.policy, options);
+    return judged(question.tree,
+                  info.wraps_by_policy ? wrap_fsdp1(question.tree, question.policy, options)
+                                       : wrap_fsdp2(question.tree, question.policy, options),
+                  job);
 }
 
 SweepResult sweep(const SweepQuestion& question) {

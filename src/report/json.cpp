@@ -213,8 +213,8 @@ void write_plan(JsonWriter& out, const SweepQuestion& question, const PlanResult
     out.member("step_low_ns", plan.step_ns.low);
     out.member("step_high_ns", plan.step_ns.high);
     out.member("exposed_ns", plan.exposed_ns.value);
-    out.member("sent_bytes", plan.layout.sent_bytes);
-    write_collectives(out, plan.layout.collectives);
+    out.member("sent_bytes", plan.sent_bytes);
+    write_collectives(out, plan.collectives);
     out.key("strategies").begin_array();
     for (const StrategyTraffic& strategy : plan.strategies) {
         out.begin_object();

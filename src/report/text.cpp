@@ -151,9 +151,9 @@ std::string memory_table(const PlanResult& plan) {
 }
 
 std::string traffic(const PlanResult& plan) {
-    std::string text = fmt::format("{} sent by each GPU in a step:", show_bytes(plan.layout.sent_bytes));
+    std::string text = fmt::format("{} sent by each GPU in a step:", show_bytes(plan.sent_bytes));
     std::vector<std::pair<CollectiveKind, std::int64_t>> counts;
-    for (const Collective& call : plan.layout.collectives) {
+    for (const Collective& call : plan.collectives) {
         const auto found =
             std::ranges::find(counts, call.kind, &std::pair<CollectiveKind, std::int64_t>::first);
         if (found == counts.end()) {

@@ -76,6 +76,7 @@ void TrainingLoop::list_work() {
     const auto add = [](CallWork& sum, const CallWork& part) {
         sum.flops += part.flops;
         sum.backward_flops += part.backward_flops;
+        sum.recompute_flops += part.recompute_flops;
         sum.bytes += part.bytes;
         sum.backward_bytes += part.backward_bytes;
         sum.saved_bytes += part.saved_bytes;
@@ -659,7 +660,9 @@ void TrainingLoop::emit_compute(std::int32_t call, bool backward, bool saves) {
               .module = static_cast<std::int32_t>(program.calls[index(call)].module),
               .launches = backward ? work.backward_launches : work.launches,
               .bytes = backward ? work.backward_bytes : work.bytes,
-              .flops = backward ? work.backward_flops : work.flops});
+              .flops = backward                       ? work.backward_flops
+                       : emit.pass == Pass::recompute ? work.recompute_flops
+                                                      : work.flops});
     if (backward) {
         emit.release(saved);
     }

@@ -191,7 +191,7 @@ TEST(Sweep, MoreRanksNeverNeedMoreShards) {
         EXPECT_LE(shards, before);
         before = shards;
         if (ranks == 1) {
-            EXPECT_EQ(plan.layout.sent_bytes, 0);
+            EXPECT_EQ(plan.sent_bytes, 0);
             EXPECT_EQ(term(plan, "nccl_buffers").bytes.value, 0);
         }
     }
