@@ -10,7 +10,7 @@ namespace {
 using test::TempFolder;
 
 Verification expect_matches(const std::string& folder, std::int64_t cases) {
-    const Verification result = verify(std::span(&folder, 1));
+    Verification result = verify(std::span(&folder, 1));
     for (const Difference& d : result.differences) {
         ADD_FAILURE() << d.case_name << ": " << d.where << "\n  expected " << d.expected << "\n  got "
                       << d.got;
