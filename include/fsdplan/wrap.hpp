@@ -32,9 +32,14 @@ enum class WrapRule : std::uint8_t {
     fully_shard_twice,              ///< fully_shard on a module that has been given to it before
     fully_shard_container,          ///< fully_shard on a container without a forward
     already_sharded,                ///< a group meets a parameter of an earlier group
+    reshard_ranks,                  ///< reshard_after_forward is no divisor of the shard ranks
+    uneven_shard_dim,               ///< a dimension other than the first does not split evenly
+    hybrid_without_groups,          ///< a hybrid strategy, wrapped by hand, has neither groups nor a mesh
     // PyTorch raises these when the first forward starts.
     tied_across_groups,  ///< one parameter in two FSDP2 groups
     several_roots,       ///< the outermost fully_shard call covers several modules
+    unequal_settings,    ///< units disagree about what must be the same in all of them
+    unit_before_root,    ///< a unit's module runs before the root's
     // PyTorch says nothing, or only warns.
     tie_broken,             ///< a tied weight became two parameters (FSDP1, use_orig_params=False)
     tied_across_units,      ///< a unit sees another unit's shard through a tie (FSDP1, use_orig_params=True)
@@ -61,6 +66,8 @@ struct Diagnostic {
     std::string unit;                  ///< path of the unit's module; "" is the root
     std::vector<std::string> tensors;  ///< paths of the parameters that matter, at most a dozen
     std::string message;               ///< one sentence that says what and what to change
+    /// How PyTorch's own message begins, to look it up by; empty for warnings and where no recording has it.
+    std::string error_text;
 };
 
 /// Arguments of one unit that differ from the root's: (name, value as JSON), e.g.
@@ -93,6 +100,7 @@ struct WrapPlan {
     /// False when PyTorch stops in the middle and what it would have decided next cannot be said; `units`
     /// then holds those it had constructed.
     bool complete = true;
+    bool by_policy = false;  ///< FSDP1: an auto_wrap_policy drew the boundaries
     /// The error with which PyTorch would stop at construction, if any.
     const Diagnostic* construction_error() const;
 };

@@ -5,6 +5,11 @@
 namespace fsdplan {
 namespace {
 
+/// The name at the end of a path.
+std::string last_part(const std::string& path) {
+    return path.substr(path.rfind('.') + 1);
+}
+
 class FullyShard {
 public:
     FullyShard(const ModuleTree& tree, const Resolved& resolved) : tree_(tree), resolved_(resolved) {
@@ -30,7 +35,9 @@ public:
         for (const ModuleIndex m : modules) {  // also finds a module that is listed twice
             if (state_of_[at(m)] >= 0) {
                 fail(WrapRule::fully_shard_twice, "AssertionError", unit.path, {},
-                     "fully_shard was applied to \"" + tree_.path(m) + "\" before; a module takes it once");
+                     "fully_shard was applied to \"" + tree_.path(m) + "\" before; a module takes it once",
+                     "Each distinct composable distributed API can only be applied to a module once. "
+                     "fully_shard has already been applied to the following module:");
                 return;
             }
             state_of_[at(m)] = index;
@@ -39,7 +46,9 @@ public:
             fail(WrapRule::fully_shard_container, "ValueError", unit.path, {},
                  "\"" + unit.path +
                      "\" is a container without a forward (unless its class defines one); call " +
-                     "fully_shard on its children, or on a list of them");
+                     "fully_shard on its children, or on a list of them",
+                 "fully_shard does not support containers that do not implement forward: " +
+                     std::string(short_name(tree_.class_info(unit.module).name)) + "(");
             return;
         }
         const std::vector<TensorIndex> ignored = ignored_by(call);
@@ -78,13 +87,14 @@ private:
     };
 
     void fail(WrapRule rule, const char* type, std::string unit, std::vector<std::string> tensors,
-              std::string message) {
+              std::string message, std::string error_text = {}) {
         plan_.diagnostics.push_back({.rule = rule,
                                      .severity = Severity::error,
                                      .error_type = type,
                                      .unit = std::move(unit),
                                      .tensors = std::move(tensors),
-                                     .message = std::move(message)});
+                                     .message = std::move(message),
+                                     .error_text = std::move(error_text)});
         stopped_ = true;
     }
 
@@ -177,7 +187,10 @@ private:
             if (tensor.shape.empty()) {
                 fail(WrapRule::scalar_parameter, "ValueError", unit.path, {first_name(t)},
                      "\"" + first_name(t) +
-                         "\" has no dimension; make it a tensor of one element, or ignore it");
+                         "\" has no dimension; make it a tensor of one element, or ignore it",
+                     // torch names it as its own module does
+                     "fully_shard doesn't support scalar parameters. Change " + last_part(first_name(t)) +
+                         " to a 1D tensor with numel equal to 1.");
                 return false;
             }
         }
@@ -247,13 +260,15 @@ private:
     void check_first_forward() {
         const Unit& root = plan_.units.back();
         const auto report = [&](WrapRule rule, const char* type, const Unit& unit,
-                                std::vector<std::string> tensors, std::string message) {
+                                std::vector<std::string> tensors, std::string message,
+                                std::string error_text = {}) {
             plan_.diagnostics.push_back({.rule = rule,
                                          .severity = Severity::forward_error,
                                          .error_type = type,
                                          .unit = unit.path,
                                          .tensors = std::move(tensors),
-                                         .message = std::move(message)});
+                                         .message = std::move(message),
+                                         .error_text = std::move(error_text)});
         };
         if (root.modules.size() > 1) {
             report(WrapRule::several_roots, "RuntimeError", root, {},
@@ -278,7 +293,9 @@ private:
                         report(WrapRule::tied_across_groups, "ValueError", unit, {unit.parameter_paths[i]},
                                "\"" + unit.parameter_paths[i] +
                                    "\" is tied and lies in two groups; put both modules " +
-                                   "into one fully_shard([…]) call");
+                                   "into one fully_shard([…]) call",
+                               "Parameter '" + unit.parameter_paths[i] +
+                                   "' is shared with a parameter already managed by another FSDP group.");
                     }
                     first = state;
                 }
@@ -305,7 +322,8 @@ private:
                 report(WrapRule::mixed_dtype, "AssertionError", unit, {unit.parameter_paths[i]},
                        "trainable parameters of one group must share their dtype, but \"" +
                            unit.parameter_paths[i] + "\" is " + std::string(name(tensor.dtype)) + " beside " +
-                           std::string(name(first->dtype)));
+                           std::string(name(first->dtype)),
+                       "FSDP expects uniform original parameter dtype but got");  // a set, in any order
                 return;
             }
         }

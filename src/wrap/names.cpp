@@ -34,10 +34,20 @@ std::string_view name(WrapRule rule) {
             return "fully_shard_container";
         case WrapRule::already_sharded:
             return "already_sharded";
+        case WrapRule::reshard_ranks:
+            return "reshard_ranks";
+        case WrapRule::uneven_shard_dim:
+            return "uneven_shard_dim";
+        case WrapRule::hybrid_without_groups:
+            return "hybrid_without_groups";
         case WrapRule::tied_across_groups:
             return "tied_across_groups";
         case WrapRule::several_roots:
             return "several_roots";
+        case WrapRule::unequal_settings:
+            return "unequal_settings";
+        case WrapRule::unit_before_root:
+            return "unit_before_root";
         case WrapRule::tie_broken:
             return "tie_broken";
         case WrapRule::tied_across_units:

@@ -76,7 +76,9 @@ WrapPlan wrap_with(const ModuleTree& tree, const PolicySpec& spec, const Resolve
     if (!model.stopped()) {
         model.construct({});
     }
-    return model.finish();
+    WrapPlan plan = model.finish();
+    plan.by_policy = spec.kind != PolicySpec::Kind::none && spec.kind != PolicySpec::Kind::manual;
+    return plan;
 }
 
 WrapPlan wrap(const ModuleTree& tree, const PolicySpec& spec, const WrapOptions& options) {

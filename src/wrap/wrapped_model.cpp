@@ -30,6 +30,19 @@ std::string unit_in_words(const Unit& unit) {
     return unit.path.empty() ? "the root unit" : "the unit \"" + unit.path + "\"";
 }
 
+/// A parameter's path below the unit's module, as torch names it there.
+std::string path_in(const Unit& unit, const std::string& parameter) {
+    return unit.path.empty() ? parameter : parameter.substr(unit.path.size() + 1);
+}
+
+/// Whether torch's linear layer takes a shard of its weight for the weight: exactly one row of it, and no
+/// bias to add.
+bool takes_as_row(const ModuleTree& tree, ModuleIndex m, const Tensor& weight, std::int64_t piece) {
+    const std::string linear = "torch.nn.modules.linear.Linear";
+    return ClassSet(tree, std::span(&linear, 1)).matches(tree, m) && tree.parameters(m).size() == 1 &&
+           weight.shape.size() == 2 && weight.shape.back() == piece;
+}
+
 }  // namespace
 
 WrappedModel::WrappedModel(const ModuleTree& tree, const Resolved& resolved)
@@ -169,13 +182,14 @@ Diagnostic WrappedModel::diagnostic(WrapRule rule, Severity severity, std::strin
 // What _verify_managed_params and FlatParamHandle refuse, in their order.
 void WrappedModel::check(const Unit& unit, bool use_orig_params) {
     const auto fail = [&](WrapRule rule, const char* type, std::vector<std::string> tensors,
-                          std::string message) {
+                          std::string message, std::string error_text = {}) {
         Diagnostic d = diagnostic(rule, Severity::error, type, unit);
         if (tensors.size() > most_tensors_named) {
             tensors.resize(most_tensors_named);
         }
         d.tensors = std::move(tensors);
         d.message = std::move(message);
+        d.error_text = std::move(error_text);
         report(std::move(d));
     };
     const auto tensor = [&](std::size_t i) -> const Tensor& { return tree_.tensors[at(unit.parameters[i])]; };
@@ -190,7 +204,9 @@ void WrappedModel::check(const Unit& unit, bool use_orig_params) {
         if (tensor(i).shape.empty()) {
             fail(WrapRule::scalar_parameter, "ValueError", {unit.parameter_paths[i]},
                  "\"" + unit.parameter_paths[i] +
-                     "\" has no dimension; make it a tensor of one element, or ignore it");
+                     "\" has no dimension; make it a tensor of one element, or ignore it",
+                 "FSDP doesn't support scalar parameters. Change " + path_in(unit, unit.parameter_paths[i]) +
+                     " to a 1D tensor with numel equal to 1.");
             return;
         }
     }
@@ -213,7 +229,9 @@ void WrappedModel::check(const Unit& unit, bool use_orig_params) {
                  unit_in_words(unit) + " mixes " + std::string(name(tensor(0).dtype)) + " with " + count +
                      (count == "1" ? " parameter" : " parameters") + " of another dtype (the first is " +
                      std::string(name(tensor(i).dtype)) + " \"" + unit.parameter_paths[i] +
-                     "\"); cast them, or wrap or ignore their modules");
+                     "\"); cast them, or wrap or ignore their modules",
+                 "Must flatten tensors with uniform dtype but got torch." +
+                     std::string(name(tensor(0).dtype)) + " and torch." + std::string(name(tensor(i).dtype)));
             return;
         }
         if (!use_orig_params && tensor(i).requires_grad != tensor(0).requires_grad) {
@@ -226,7 +244,8 @@ void WrappedModel::check(const Unit& unit, bool use_orig_params) {
             fail(WrapRule::mixed_requires_grad, "ValueError", std::move(odd),
                  unit_in_words(unit) + " mixes frozen and trainable parameters (\"" +
                      unit.parameter_paths[0] + "\" and \"" + unit.parameter_paths[i] +
-                     "\"); set use_orig_params=True, or wrap the trainable modules on their own first");
+                     "\"); set use_orig_params=True, or wrap the trainable modules on their own first",
+                 "Must flatten tensors with uniform `requires_grad` when `use_orig_params=False`");
             return;
         }
     }
@@ -423,11 +442,16 @@ void WrappedModel::report_ties() {
             const std::string& there =
                 unit.parameter_paths[static_cast<std::size_t>(same - unit.parameters.begin())];
             const std::string here = join_path(tree_.path(module), tree_.parameter_names(module)[i]);
-            Diagnostic d = diagnostic(WrapRule::tied_across_units, Severity::forward_error, "RuntimeError",
-                                      plan_.units[static_cast<std::size_t>(unit_of_module[m])]);
+            const bool unnoticed = takes_as_row(tree_, module, tree_.tensors[at(parameters[i])],
+                                                taken_numel_[at(parameters[i])]);
+            Diagnostic d = diagnostic(
+                WrapRule::tied_across_units, unnoticed ? Severity::warning : Severity::forward_error,
+                unnoticed ? "" : "RuntimeError", plan_.units[static_cast<std::size_t>(unit_of_module[m])]);
             d.tensors = {there, here};
             d.message = "\"" + here + "\" is tied to \"" + there + "\" of " + unit_in_words(unit) +
-                        " and sees its shard in forward; keep both modules in one unit";
+                        " and sees its shard in forward" +
+                        (unnoticed ? ", one row that passes for the weight, so that results are wrong" : "") +
+                        "; keep both modules in one unit";
             report(std::move(d));
         }
     }

@@ -131,8 +131,8 @@ void append_diagnostics(const WrapPlan& plan, std::string& out) {
         const std::string_view says = d.severity == Severity::error           ? "PyTorch refuses"
                                       : d.severity == Severity::forward_error ? "the first forward fails"
                                                                               : "warning";
-        out +=
-            fmt::format("{}{}: {}", says, d.error_type.empty() ? "" : " (" + d.error_type + ")", d.message);
+        const std::string error = d.error_type + (d.error_text.empty() ? "" : ": " + d.error_text);
+        out += fmt::format("{}{}: {}", says, error.empty() ? "" : " (" + error + ")", d.message);
         out += count[i] > 1 ? fmt::format(" (and {} more alike)\n", count[i] - 1) : "\n";
     }
 }
@@ -208,6 +208,7 @@ std::string units_json(const ModuleTree& tree, const WrapPlan& plan, bool fsdp2,
         out["diagnostics"].push_back({{"rule", name(d.rule)},
                                       {"severity", name(d.severity)},
                                       {"error", d.error_type},
+                                      {"error_text", d.error_text},
                                       {"unit", d.unit},
                                       {"tensors", d.tensors},
                                       {"message", d.message}});
