@@ -103,6 +103,7 @@ Loss parse_loss(std::string_view text);
 /// What only FullyShardedDataParallel knows.
 struct Fsdp1Options {
     bool keep_low_precision_gradients = false;
+    bool process_groups = true;  ///< a hybrid strategy is given its process groups or a mesh
     bool debug_detail =
         false;  ///< TORCH_DISTRIBUTED_DEBUG=DETAIL: the order of units is checked across ranks
 };

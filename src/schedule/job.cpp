@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "fsdplan/schedule.hpp"
+#include "schedule/reshard_ranks.hpp"
 
 namespace fsdplan {
 namespace builtin {
@@ -272,11 +273,12 @@ void check(const TrainingJob& job, std::int64_t gpus) {
                     std::to_string(job.mesh.replicate) + "x" + std::to_string(job.mesh.shard) + " needs " +
                         std::to_string(job.mesh.ranks()) + " ranks, " + std::to_string(gpus) + " given");
     }
-    if (job.reshard_after_forward && *job.reshard_after_forward > 1 &&
-        job.mesh.shard % *job.reshard_after_forward != 0) {
-        throw Error(ErrorKind::input, "--reshard-after-forward",
-                    std::to_string(*job.reshard_after_forward) + " does not divide the " +
-                        std::to_string(job.mesh.shard) + " ranks that a parameter is sharded over");
+    if (job.reshard_after_forward.value_or(0) > 1) {
+        if (const auto refused = refused_reshard(*job.reshard_after_forward, job.mesh.shard)) {
+            throw Error(ErrorKind::input, "--reshard-after-forward",
+                        refused->message + " (PyTorch raises " + refused->error_type + ": " +
+                            refused->error_text + ")");
+        }
     }
 }
 

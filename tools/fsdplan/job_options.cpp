@@ -33,18 +33,29 @@ std::optional<DType> parse_precision(const std::string& text, const std::string&
     return dtype;
 }
 
-std::int64_t parse_reshard(const std::string& text, std::int64_t shard) {
-    if (text == "true" || text == "false") {
-        return text == "true" ? 1 : 0;
+/// "a, b or c"
+std::string alternatives(const std::vector<std::string_view>& names) {
+    std::string text;
+    for (std::size_t i = 0; i < names.size(); ++i) {
+        text += std::string(i == 0 ? "" : i + 1 == names.size() ? " or " : ", ") + std::string(names[i]);
     }
-    std::int64_t ranks = 0;
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), ranks);
-    if (error != std::errc{} || end != text.data() + text.size() || ranks < 1) {
-        throw Error(ErrorKind::input, "--reshard-after-forward",
-                    "expected true, false or a number of ranks, found \"" + text + "\"");
+    return text;
+}
+
+std::string runtime_names() {
+    std::vector<std::string_view> names;
+    for (const RuntimeInfo* info : runtimes()) {
+        names.push_back(info->name);
     }
-    // As torch reads it: groups of one keep everything, groups of all free everything.
-    return ranks == 1 ? 0 : ranks == shard ? 1 : ranks;
+    return alternatives(names);
+}
+
+std::string version_names() {
+    std::vector<std::string_view> names;
+    for (const TorchBehaviour& known : torch_versions()) {
+        names.push_back(known.version);
+    }
+    return alternatives(names);
 }
 
 /// Each value of a listed option on each job so far; `set` applies one. One value names no setting.
@@ -73,6 +84,20 @@ void combine(std::vector<ListedJob>& jobs, const std::string& option, const std:
 
 }  // namespace
 
+std::int64_t parse_reshard(const std::string& text, std::int64_t shard) {
+    if (text == "true" || text == "false") {
+        return text == "true" ? 1 : 0;
+    }
+    std::int64_t ranks = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), ranks);
+    if (error != std::errc{} || end != text.data() + text.size() || ranks < 1) {
+        throw Error(ErrorKind::input, "--reshard-after-forward",
+                    "expected true, false or a number of ranks, found \"" + text + "\"");
+    }
+    // As torch reads it: groups of one keep everything, groups of all free everything.
+    return ranks == 1 ? 0 : ranks == shard ? 1 : ranks;
+}
+
 void JobOptions::declare(Arguments& arguments) {
     constexpr std::int64_t most = std::int64_t{1} << 32U;
     arguments.group("Work");
@@ -93,9 +118,14 @@ void JobOptions::declare(Arguments& arguments) {
                      "DTYPE");
     arguments.option("--buffer-dtype", buffer_dtype, "dtype that buffers are cast to", "DTYPE");
     arguments.group("Sharding");
-    arguments.option("--runtime", runtime,
-                     "fsdp1, fsdp2 or ddp; fsdp1 when min_num_params or another of its policies is asked for",
-                     "NAME");
+    arguments.option(
+        "--runtime", runtime,
+        runtime_names() + "; fsdp2, or fsdp1 when min_num_params or another of its policies is asked for",
+        "NAME");
+    arguments.option("--torch", torch,
+                     "version of PyTorch whose behaviour counts, " + version_names() + "; " +
+                         std::string(newest_torch) + " (see `fsdplan list versions`)",
+                     "VERSION");
     arguments.list("--strategy", strategy,
                    "FULL_SHARD, SHARD_GRAD_OP, NO_SHARD, HYBRID_SHARD or _HYBRID_SHARD_ZERO2; FULL_SHARD",
                    "NAME");
@@ -116,6 +146,7 @@ std::vector<ListedJob> JobOptions::jobs(const ModelGraph& model, const Cluster& 
     TrainingJob base;
     const RuntimeInfo& info = fsdplan::runtime(runtime ? std::string_view(*runtime) : default_runtime);
     base.runtime = info.name;
+    base.torch = torch_behaviour(torch ? std::string_view(*torch) : newest_torch).version;
     base.strategy = info.strategies.front();
     base.sequence = default_sequence(model);
     base.no_sync = no_sync;
@@ -171,7 +202,9 @@ std::vector<Assumption> JobOptions::assumptions(const ModelGraph& model, const T
                          const std::string& option, const std::string& note) {
         out.push_back({what, value, given ? option : "default", note});
     };
-    add("runtime", job.runtime, runtime.has_value(), "--runtime", "rules of PyTorch 2.13");
+    add("runtime", job.runtime, runtime.has_value(), "--runtime",
+        std::string(fsdplan::runtime(job.runtime).help));
+    add("PyTorch", job.torch, torch.has_value(), "--torch", std::string(torch_behaviour(job.torch).summary));
     add("strategy", std::string(name(job.strategy)), !strategy.empty(), "--strategy", "");
     add("micro-batch", std::to_string(job.batch), !batch.empty(), "--batch", "sequences per GPU");
     const bool cut = model.longest_sequence && *model.longest_sequence > longest_default_sequence;
@@ -195,6 +228,21 @@ std::vector<Assumption> JobOptions::assumptions(const ModelGraph& model, const T
         "--activation-checkpointing", "");
     add("loss", name(job.loss), !loss.empty(), "--loss", "");
     return out;
+}
+
+ModelGraph load_for_training(ModelOptions options, std::vector<Assumption>& assumptions) {
+    ModelGraph model = options.load();
+    std::string from = "--dtype";
+    if (!options.dtype) {
+        from = model.dtypes_recorded ? "model" : "default";
+        if (!model.dtypes_recorded) {
+            options.dtype = "float32";
+            model = options.load();
+        }
+    }
+    assumptions.push_back({"stored dtype", options.dtype.value_or("as exported"), from,
+                           "of parameters, gradient shards and optimizer states"});
+    return model;
 }
 
 }  // namespace fsdplan::cli

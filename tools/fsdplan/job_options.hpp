@@ -7,10 +7,15 @@
 #include <vector>
 
 #include "fsdplan/planner.hpp"
+#include "options.hpp"
 
 namespace fsdplan::cli {
 
 class Arguments;
+
+/// TrainingJob::reshard_after_forward from "true", "false" or a number of ranks, of which `shard` share a
+/// parameter; throws Error(input) at --reshard-after-forward.
+std::int64_t parse_reshard(const std::string& text, std::int64_t shard);
 
 /// A job with the values of the options that were given as lists.
 struct ListedJob {
@@ -21,6 +26,7 @@ struct ListedJob {
 /// What the user decides besides model and GPUs. The options that are vectors take lists: `--batch 1,2,4`.
 struct JobOptions {
     std::optional<std::string> runtime;
+    std::optional<std::string> torch;
     std::vector<std::string> strategy;
     std::optional<std::string> reshard_after_forward;
     std::optional<std::string> mesh;
@@ -48,5 +54,11 @@ struct JobOptions {
     /// Where the values of `job` come from.
     std::vector<Assumption> assumptions(const ModelGraph& model, const TrainingJob& job) const;
 };
+
+/// Reads a model that is to be trained, and notes its dtype.
+///
+/// A configuration or a checkpoint says how a model was saved, not how it is trained: without --dtype its
+/// parameters are stored in float32, as mixed precision wants them. An exported tree keeps its dtypes.
+ModelGraph load_for_training(ModelOptions options, std::vector<Assumption>& assumptions);
 
 }  // namespace fsdplan::cli

@@ -1,11 +1,13 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <iterator>
 #include <memory>
 
 #include "base/file.hpp"
 #include "command.hpp"
 #include "fsdplan/schedule.hpp"
+#include "job_options.hpp"
 #include "options.hpp"
 #include "policy_options.hpp"
 #include "units_output.hpp"
@@ -21,6 +23,7 @@ struct UnitsOptions {
     bool use_orig_params = false;
     std::int64_t gpus = 8;
     std::optional<std::string> mesh;
+    std::optional<std::string> reshard_after_forward;
     std::int64_t rank = 0;
     std::string param_dtype;
     std::vector<std::string> why;
@@ -48,6 +51,18 @@ WrapOptions wrap_options(const UnitsOptions& options, const ModuleTree& tree) {
     return out;
 }
 
+/// What these options say about the training.
+TrainingJob job_of(const UnitsOptions& options, bool fsdp2) {
+    TrainingJob job;
+    job.runtime = fsdp2 ? "fsdp2" : "fsdp1";
+    job.mesh = options.mesh ? parse_mesh(*options.mesh) : Mesh{.replicate = 1, .shard = options.gpus};
+    job.use_orig_params = options.use_orig_params;
+    if (options.reshard_after_forward) {
+        job.reshard_after_forward = parse_reshard(*options.reshard_after_forward, job.mesh.shard);
+    }
+    return job;
+}
+
 bool is_fsdp2(const UnitsOptions& options) {
     const std::string runtime = options.runtime.empty() ? options.policy.default_runtime() : options.runtime;
     const std::vector<std::string> known{"fsdp1", "fsdp2"};
@@ -65,7 +80,8 @@ int run_units(const UnitsOptions& options) {
     const WrapOptions how = wrap_options(options, tree);
     const PolicySpec spec = options.policy.spec(tree);
     const bool fsdp2 = is_fsdp2(options);
-    const WrapPlan plan = fsdp2 ? wrap_fsdp2(tree, spec, how) : wrap_fsdp1(tree, spec, how);
+    WrapPlan plan = fsdp2 ? wrap_fsdp2(tree, spec, how) : wrap_fsdp1(tree, spec, how);
+    std::ranges::move(refusals(tree, plan, job_of(options, fsdp2)), std::back_inserter(plan.diagnostics));
     std::string reasons;
     for (const std::string& path : options.why) {
         const std::optional<ModuleIndex> m = tree.find(path);
@@ -111,6 +127,8 @@ constinit const cli::CommandInfo units{
             arguments.option("--gpus", options->gpus, "ranks that a parameter is sharded over", 1, 1 << 20);
             arguments.option("--mesh", options->mesh, "replicas x shards instead of --gpus, such as 2x8",
                              "RxS");
+            arguments.option("--reshard-after-forward", options->reshard_after_forward,
+                             "fsdp2: true, false or a number of ranks", "VALUE");
             arguments.option("--rank", options->rank, "the rank whose pieces are shown", 0, 1 << 20);
             arguments.option("--param-dtype", options->param_dtype, "MixedPrecision(param_dtype=…)", "DTYPE");
             arguments.group("Output");
