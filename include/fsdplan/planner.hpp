@@ -11,6 +11,7 @@
 #include "fsdplan/cost.hpp"
 #include "fsdplan/model.hpp"
 #include "fsdplan/schedule.hpp"
+#include "fsdplan/simulate.hpp"
 #include "fsdplan/wrap.hpp"
 
 // Plans with what they cost, compared.
@@ -130,6 +131,20 @@ SweepResult sweep(const SweepQuestion& question);
 
 /// One plan under one job, without the comparisons and the code of a sweep.
 PlanResult evaluate(const SweepQuestion& question, const WrapPlan& plan, const TrainingJob& job);
+
+/// One plan, one job, played in full on the cluster as it is: with its budget, and with what happens when
+/// that is not enough.
+struct StepResult {
+    WrapPlan wrap;
+    Schedule schedule;
+    Run run;
+    AllocatorLog log;
+    PlanResult plan;  ///< the same plan where memory has no end: what it would need
+    std::vector<Assumption> assumptions;
+};
+
+/// The question's policy under its only job. Throws Error(input) for a job that cannot be.
+StepResult simulate_step(const SweepQuestion& question);
 
 /// The units of a policy as the job's runtime would have them: policies of FSDP1 become fully_shard calls for
 /// FSDP2, and DDP has one unit.

@@ -18,6 +18,12 @@ std::string json_report(const SweepQuestion& question, const SweepResult& result
 /// The result for a terminal of 100 columns: the verdict, what it rests on, then the table of plans.
 std::string text_report(const SweepQuestion& question, const SweepResult& result);
 
+/// One simulated step for a terminal: the verdict, the three sizes of memory, what is alive at the peak,
+/// memory over time, collectives with what compute waits for.
+std::string text_report(const SweepQuestion& question, const StepResult& result);
+/// The same as JSON, `"command": "simulate"`, with every collective of the step.
+std::string json_report(const SweepQuestion& question, const StepResult& result, std::string_view version);
+
 /// Throws Error(input) at `file` unless `json` is a result that this version can show: format, version, and
 /// every value that a report reads, with indices in range. Further keys are let through.
 void check_result(std::string_view json, std::string_view file);

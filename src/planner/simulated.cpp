@@ -8,26 +8,45 @@ namespace {
 // The first iteration differs (states are created, orders are not known yet); the second is like all others.
 constexpr int iterations = 2;
 
-// The most that the allocator takes for a device, so that nothing is ever refused or given back.
-constexpr Bytes without_limit = 4'096_GiB;
+Schedule schedule_of(const Evaluation& about, const WrapPlan& plan, const TrainingJob& job) {
+    return lower({.tree = about.tree,
+                  .plan = plan,
+                  .job = job,
+                  .work = about.work.rows,
+                  .loss = about.work.loss,
+                  .workspace_bytes = about.cluster.gpu.cublas_workspace_bytes,
+                  .iterations = iterations});
+}
+
+SimulationOptions options_for(const Evaluation& about, const Schedule& schedule, const TrainingJob& job) {
+    SimulationOptions options;
+    options.pricing.mesh = job.mesh;
+    options.pricing.compute_dtype = job.param_dtype.value_or(DType::float32);
+    options.memory = usual_memory(about.cluster, schedule);
+    return options;
+}
 
 }  // namespace
 
 SimulatedPlan simulate_plan(const Evaluation& about, const WrapPlan& plan, const TrainingJob& job) {
-    SimulatedPlan out;
-    out.schedule = lower({.tree = about.tree,
-                          .plan = plan,
-                          .job = job,
-                          .work = about.work.rows,
-                          .loss = about.work.loss,
-                          .workspace_bytes = about.cluster.gpu.cublas_workspace_bytes,
-                          .iterations = iterations});
-    SimulationOptions options;
-    options.pricing.mesh = job.mesh;
-    options.pricing.compute_dtype = job.param_dtype.value_or(DType::float32);
-    options.memory = usual_memory(about.cluster, out.schedule);
-    options.memory->device = without_limit;
+    SimulatedPlan out{.schedule = schedule_of(about, plan, job), .run = {}};
+    SimulationOptions options = options_for(about, out.schedule, job);
+    options.memory->device = CachingAllocator::most_memory;  // so that nothing is ever refused or given back
     out.run = simulate(out.schedule, about.cluster, options);
+    return out;
+}
+
+StepResult simulate_step(const SweepQuestion& question) {
+    const TrainingJob& job = question.jobs.front();
+    check(job, question.cluster.gpus);
+    const ModelFacts facts = facts_of(question.model, question.tree);
+    const Evaluation about = evaluation_of(question, facts, job, question.cluster);
+    StepResult out;
+    out.wrap = units_of(question, job);
+    out.plan = evaluate(about, out.wrap, job);
+    out.plan.label = runtime(job.runtime).has_units ? label_of(question.tree, out.wrap) : "whole model";
+    out.schedule = schedule_of(about, out.wrap, job);
+    out.run = simulate(out.schedule, question.cluster, options_for(about, out.schedule, job), &out.log);
     return out;
 }
 

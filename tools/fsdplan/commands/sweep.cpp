@@ -38,28 +38,11 @@ Format format_of(const std::string& file) {
     throw Error(ErrorKind::input, "-o " + file, "expected a name that ends in .json or .html");
 }
 
-/// A configuration or a checkpoint says how a model was saved, not how it is trained: without --dtype its
-/// parameters are stored in float32, as mixed precision wants them. An exported tree keeps its dtypes.
-ModelGraph load(ModelOptions options, std::vector<Assumption>& assumptions) {
-    ModelGraph model = options.load();
-    std::string from = "--dtype";
-    if (!options.dtype) {
-        from = model.dtypes_recorded ? "model" : "default";
-        if (!model.dtypes_recorded) {
-            options.dtype = "float32";
-            model = options.load();
-        }
-    }
-    assumptions.push_back({"stored dtype", options.dtype.value_or("as exported"), from,
-                           "of parameters, gradient shards and optimizer states"});
-    return model;
-}
-
 int run(const SweepOptions& options) {
     const std::string& file = options.output.file;
     const Format format = file.empty() ? Format::json : format_of(file);  // a bad name stops before the work
     std::vector<Assumption> assumptions;
-    const ModelGraph model = load(options.model, assumptions);
+    const ModelGraph model = load_for_training(options.model, assumptions);
     const ModuleTree tree = flatten(model);
     const Cluster cluster = options.cluster.find();
     const std::vector<ListedJob> jobs = options.job.jobs(model, cluster, options.policy.default_runtime());

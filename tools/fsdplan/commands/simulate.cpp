@@ -1,0 +1,122 @@
+#include <fmt/core.h>
+
+#include <memory>
+
+#include "base/file.hpp"
+#include "cluster_options.hpp"
+#include "command.hpp"
+#include "fsdplan/planner.hpp"
+#include "fsdplan/report.hpp"
+#include "job_options.hpp"
+#include "options.hpp"
+#include "policy_options.hpp"
+#include "version.hpp"
+
+namespace fsdplan::cli {
+namespace {
+
+struct SimulateOptions {
+    ModelOptions model;
+    ClusterOptions cluster;
+    JobOptions job;
+    PolicyOptions policy{.default_policy = "blocks"};
+    OutputOptions output;
+};
+
+enum class Format : std::uint8_t { json, trace, snapshot };
+
+Format format_of(const std::string& file) {
+    if (file.ends_with(".trace.json")) {
+        return Format::trace;
+    }
+    if (file.ends_with(".snapshot.pickle")) {
+        return Format::snapshot;
+    }
+    if (file.ends_with(".json")) {
+        return Format::json;
+    }
+    throw Error(ErrorKind::input, "-o " + file,
+                "expected a name that ends in .json, .trace.json or .snapshot.pickle");
+}
+
+std::vector<std::string> paths_of(const ModuleTree& tree) {
+    std::vector<std::string> paths;
+    for (std::size_t m = 0; m < tree.size(); ++m) {
+        paths.push_back(tree.path(static_cast<ModuleIndex>(m)));
+    }
+    return paths;
+}
+
+std::string written(const SweepQuestion& question, const StepResult& result, Format format) {
+    const std::vector<std::string> modules = paths_of(question.tree);
+    const TraceOptions options{.version = version(), .plan = result.plan.label, .modules = modules};
+    switch (format) {
+        case Format::trace:
+            return trace_report(result.schedule, result.run, options);
+        case Format::snapshot:
+            return snapshot_report(result.schedule, result.log, options);
+        case Format::json:
+            break;
+    }
+    return json_report(question, result, version());
+}
+
+int run(const SimulateOptions& options) {
+    const std::string& file = options.output.file;
+    const Format format = file.empty() ? Format::json : format_of(file);  // a bad name stops before the work
+    std::vector<Assumption> assumptions;
+    const ModelGraph model = load_for_training(options.model, assumptions);
+    const ModuleTree tree = flatten(model);
+    const Cluster cluster = options.cluster.find();
+    const std::vector<ListedJob> jobs = options.job.jobs(model, cluster, options.policy.default_runtime());
+    if (jobs.size() != 1) {
+        throw Error(ErrorKind::input, "simulate",
+                    "plays one plan; --" + jobs.front().settings.front().first +
+                        " has several values, which `fsdplan sweep` compares");
+    }
+    const SweepQuestion question{.model = model,
+                                 .tree = tree,
+                                 .policy = options.policy.spec(tree),
+                                 .sweep_thresholds = false,
+                                 .wrap = options.policy.wrap_options(tree),
+                                 .jobs = {jobs.front().job},
+                                 .cluster = cluster};
+    StepResult result = simulate_step(question);
+    const auto append = [&](std::vector<Assumption> more) {
+        assumptions.insert(assumptions.end(), more.begin(), more.end());
+    };
+    append(options.cluster.assumptions(cluster));
+    append(options.job.assumptions(model, question.jobs.front()));
+    result.assumptions = std::move(assumptions);
+    if (!file.empty()) {
+        write_file(file, written(question, result, format));
+    }
+    fmt::print(
+        "{}", options.output.json ? json_report(question, result, version()) : text_report(question, result));
+    return result.plan.runs() && !result.run.memory->out_of_memory ? answered : answered_no;
+}
+
+}  // namespace
+}  // namespace fsdplan::cli
+
+namespace fsdplan::builtin::command {
+
+extern const cli::CommandInfo simulate;
+constinit const cli::CommandInfo simulate{
+    .name = "simulate",
+    .help =
+        "one plan, one step, in full: collectives, streams, memory over time, the peak and what makes it up",
+    .example = "fsdplan simulate llama3-8b --gpus 8 --batch 1 --seq 4096 -o step.trace.json",
+    .setup = [](cli::Arguments& arguments) -> std::function<int()> {
+        const auto options = std::make_shared<cli::SimulateOptions>();
+        options->model.declare(arguments);
+        options->cluster.declare(arguments);
+        options->job.declare(arguments);
+        options->policy.declare(arguments);
+        arguments.group("Output");
+        options->output.declare(arguments, "JSON, a trace for Perfetto or a memory snapshot by the suffix");
+        return [options] { return cli::run(*options); };
+    },
+};
+
+}  // namespace fsdplan::builtin::command
