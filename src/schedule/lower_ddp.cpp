@@ -13,9 +13,9 @@ public:
         : WholeModel(input, one_unit(input.tree), out), reducer_(parameters(), buffers(), options()) {}
 
     void begin() override {
-        for (Row& r : rows_) {
+        for (Row& r : parameter_rows) {
             r.stored = buffer(r.bytes(), Category::shard);
-            emit_.allocate(r.stored);
+            emit.allocate(r.stored);
         }
         WholeModel::begin();
         for (const CollectiveCall& call : ddp::construction(parameters(), buffers(), options())) {
@@ -27,14 +27,14 @@ public:
 
     void begin_microbatch(bool last) override {
         WholeModel::begin_microbatch(last);
-        synchronised_ = last || !job_.no_sync;
+        synchronised_ = last || !job.no_sync;
         const bool rebuilt = reducer_.rebuilt();
         const std::vector<ddp::Event> events = reducer_.forward(synchronised_);
         if (reducer_.rebuilt() != rebuilt) {
             const std::vector<std::int32_t> old = std::move(buckets_);
             buckets_ = new_buckets();  // before the old ones are gone
             for (const std::int32_t bucket : old) {
-                emit_.release(bucket);
+                emit.release(bucket);
             }
         }
         issue(events);
@@ -51,16 +51,16 @@ public:
         }
         wait_for_sent();
         for (const ddp::Bucket& bucket : reducer_.buckets()) {  // back into the gradients
-            emit_.copy(bytes_of(bucket.numel, bucket.dtype).count, 0, Stream::compute);
+            emit.copy(bytes_of(bucket.numel, bucket.dtype).count, 0, Stream::compute);
         }
     }
 
     void optimizer_step() override {
-        emit_.host(HostWork::optimizer, -1);
+        emit.host(HostWork::optimizer, -1);
         std::int64_t numel = 0;
         std::int64_t bytes = 0;
         DType dtype = DType::float32;
-        for (const Row& r : rows_) {
+        for (const Row& r : parameter_rows) {
             if (r.trainable) {
                 numel += r.numel;
                 bytes += r.bytes();
@@ -68,13 +68,13 @@ public:
             }
         }
         create_states(numel, dtype);
-        emit_optimizer(emit_, job_, bytes, numel);
+        emit_optimizer(emit, job, bytes, numel);
     }
 
 protected:
     void gradient_ready(std::int32_t r) override {
         if (synchronised_) {
-            emit_.copy(row(r).bytes(), 0, Stream::compute);  // into its bucket
+            emit.copy(row(r).bytes(), 0, Stream::compute);  // into its bucket
         }
         issue(reducer_.gradient(r));
     }
@@ -82,7 +82,7 @@ protected:
 private:
     std::vector<ddp::Parameter> parameters() const {
         std::vector<ddp::Parameter> out;
-        for (const Row& r : rows_) {
+        for (const Row& r : parameter_rows) {
             out.push_back({.dtype = r.dtype, .numel = r.numel, .trainable = r.trainable});
         }
         return out;
@@ -90,7 +90,7 @@ private:
 
     std::vector<ddp::ModuleBuffer> buffers() const {
         std::vector<ddp::ModuleBuffer> out;
-        const ModuleTree& tree = loop_.tree;
+        const ModuleTree& tree = loop.tree;
         std::vector<char> seen(tree.tensors.size(), 0);
         for (const TensorIndex t : tree.buffer) {
             if (seen[at(t)] == 0) {
@@ -102,11 +102,11 @@ private:
     }
 
     ddp::Options options() const {
-        ddp::Options options{.ranks = job_.mesh.ranks(), .accumulate = job_.accumulate};
-        for (const Row& r : rows_) {
+        ddp::Options options{.ranks = job.mesh.ranks(), .accumulate = job.accumulate};
+        for (const Row& r : parameter_rows) {
             if (r.trainable) {
                 options.shape_numbers +=
-                    2 * static_cast<std::int64_t>(loop_.tree.tensors[at(r.tensor)].shape.size());
+                    2 * static_cast<std::int64_t>(loop.tree.tensors[at(r.tensor)].shape.size());
                 // Without it the second forward of such a model would be refused.
                 options.find_unused_parameters = options.find_unused_parameters || !r.read;
             }
@@ -118,7 +118,7 @@ private:
         std::vector<std::int32_t> out;
         for (const ddp::Bucket& bucket : reducer_.buckets()) {
             out.push_back(buffer(bytes_of(bucket.numel, bucket.dtype).count, Category::reduce_input));
-            emit_.allocate(out.back());
+            emit.allocate(out.back());
         }
         return out;
     }

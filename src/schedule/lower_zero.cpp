@@ -34,17 +34,18 @@ class Zero : public WholeModel {
 public:
     Zero(const LoweringInput& input, WrapPlan plan, int stage, Schedule& out)
         : WholeModel(input, std::move(plan), out) {
-        options_.stage = stage;
-        options_.ranks = job_.mesh.ranks();
-        options_.accumulate = job_.accumulate;
-        options_.clips_gradients = job_.clip_norm.has_value();
-        options_.dtype = job_.param_dtype.value_or(rows_.empty() ? DType::float32 : rows_.front().dtype);
-        options_.communication_dtype = job_.reduce_dtype;
-        for (Row& r : rows_) {
-            r.dtype = options_.dtype;
-            parameters_.push_back({.numel = r.numel,
-                                   .trainable = r.trainable,
-                                   .created = static_cast<std::int32_t>(parameters_.size())});
+        options.stage = stage;
+        options.ranks = job.mesh.ranks();
+        options.accumulate = job.accumulate;
+        options.clips_gradients = job.clip_norm.has_value();
+        options.dtype =
+            job.param_dtype.value_or(parameter_rows.empty() ? DType::float32 : parameter_rows.front().dtype);
+        options.communication_dtype = job.reduce_dtype;
+        for (Row& r : parameter_rows) {
+            r.dtype = options.dtype;
+            parameters.push_back({.numel = r.numel,
+                                  .trainable = r.trainable,
+                                  .created = static_cast<std::int32_t>(parameters.size())});
         }
     }
 
@@ -59,25 +60,25 @@ protected:
         }
     }
 
-    std::int64_t bytes(std::int64_t numel) const { return bytes_of(numel, options_.dtype).count; }
+    std::int64_t bytes(std::int64_t numel) const { return bytes_of(numel, options.dtype).count; }
 
     void step_over(std::int64_t numel) {
-        emit_.host(HostWork::optimizer, -1);
+        emit.host(HostWork::optimizer, -1);
         create_states(numel, master_dtype);
         if (gradient_in_float32_ < 0) {
             gradient_in_float32_ = buffer(bytes_of(numel, master_dtype).count, Category::optimizer_temporary);
         }
-        if (options_.dtype != master_dtype) {
-            emit_.allocate(gradient_in_float32_);
+        if (options.dtype != master_dtype) {
+            emit.allocate(gradient_in_float32_);
         }
-        emit_optimizer(emit_, job_, bytes_of(numel, master_dtype).count, numel);
-        emit_.release(gradient_in_float32_);
-        emit_.copy(bytes(numel), 0, Stream::compute);  // masters to parameters
+        emit_optimizer(emit, job, bytes_of(numel, master_dtype).count, numel);
+        emit.release(gradient_in_float32_);
+        emit.copy(bytes(numel), 0, Stream::compute);  // masters to parameters
     }
 
-    zero::Options options_;
-    std::vector<zero::Parameter> parameters_;
-    std::int32_t bucket_ = -1;  // contiguous gradients
+    zero::Options options;
+    std::vector<zero::Parameter> parameters;
+    std::int32_t gradient_buffer = -1;  // contiguous gradients
 
 private:
     std::int32_t gradient_in_float32_ = -1;
@@ -87,90 +88,90 @@ class Zero12 final : public Zero {
 public:
     Zero12(const LoweringInput& input, int stage, Schedule& out)
         : Zero(input, one_unit(input.tree), stage, out),
-          groups_(zero::stored_groups(parameters_, options_)),
-          reducer_(parameters_, options_) {}
+          groups_(zero::stored_groups(parameters, options)),
+          reducer_(parameters, options) {}
 
     void begin() override {
         for (const zero::FlatGroup& group : groups_) {
-            emit_.allocate(buffer(bytes(group.flat_numel), Category::shard));
-            if (options_.dtype != master_dtype) {
-                emit_.allocate(
+            emit.allocate(buffer(bytes(group.flat_numel), Category::shard));
+            if (options.dtype != master_dtype) {
+                emit.allocate(
                     buffer(bytes_of(group.partition_numel, master_dtype).count, Category::optimizer));
             }
             partition_numel_ += group.partition_numel;
-            for (const std::int32_t r : zero::partition_of(group, parameters_, 0).parameters) {
+            for (const std::int32_t r : zero::partition_of(group, parameters, 0).parameters) {
                 row_is_mine_[static_cast<std::size_t>(r)] = 1;
             }
         }
-        for (const Row& r : rows_) {
+        for (const Row& r : parameter_rows) {
             if (!r.trainable) {
-                emit_.allocate(buffer(r.bytes(), Category::shard));
+                emit.allocate(buffer(r.bytes(), Category::shard));
             }
         }
         WholeModel::begin();
-        issue_and_wait(zero::broadcast_parameters(parameters_, options_));
-        bucket_ = buffer(bytes(options_.reduce_bucket_size), Category::reduce_input);
+        issue_and_wait(zero::broadcast_parameters(parameters, options));
+        gradient_buffer = buffer(bytes(options.reduce_bucket_size), Category::reduce_input);
         partition_gradient_ = buffer(bytes(partition_numel_), Category::gradient_shard);
     }
 
     void end_of_backward() override {
-        if (zero::reduces_during_backward(options_) && reduces_now()) {
+        if (zero::reduces_during_backward(options) && reduces_now()) {
             reduce(reducer_.flush());
-        } else if (last_microbatch_) {
+        } else if (last_microbatch) {
             for (const zero::Event& event :
-                 zero::reduce_after_backward(parameters_, options_, trained_rows())) {
+                 zero::reduce_after_backward(parameters, options, trained_rows())) {
                 reduce({event});
             }
         }
-        emit_.release(bucket_);
+        emit.release(gradient_buffer);
     }
 
     void optimizer_step() override {
-        issue_and_wait(zero::checks_before_step(parameters_, options_));
-        for (Row& r : rows_) {
+        issue_and_wait(zero::checks_before_step(parameters, options));
+        for (Row& r : parameter_rows) {
             drop_gradient(r);
         }
         step_over(partition_numel_);
-        issue_and_wait(zero::gathers_after_step(parameters_, options_));
+        issue_and_wait(zero::gathers_after_step(parameters, options));
     }
 
     void zero_grad() override {
         WholeModel::zero_grad();
-        emit_.release(partition_gradient_);
+        emit.release(partition_gradient_);
     }
 
 protected:
     void gradient_ready(std::int32_t r) override {
-        if (!emit_.is_live(bucket_)) {
-            emit_.allocate(bucket_);
+        if (!emit.is_live(gradient_buffer)) {
+            emit.allocate(gradient_buffer);
         }
-        if (!zero::reduces_during_backward(options_) || !reduces_now()) {
+        if (!zero::reduces_during_backward(options) || !reduces_now()) {
             return;
         }
         reduce(reducer_.add(r));
-        if (row(r).numel <= options_.reduce_bucket_size) {
-            emit_.copy(row(r).bytes(), 0, Stream::compute);  // into the bucket, which replaces it
-            if (options_.stage == 2) {
+        if (row(r).numel <= options.reduce_bucket_size) {
+            emit.copy(row(r).bytes(), 0, Stream::compute);  // into the bucket, which replaces it
+            if (options.stage == 2) {
                 drop_gradient(row(r));
             }
         }
     }
 
 private:
-    bool reduces_now() const { return options_.stage == 2 || last_microbatch_; }
+    bool reduces_now() const { return options.stage == 2 || last_microbatch; }
 
     void reduce(const std::vector<zero::Event>& events) {
         for (const zero::Event& event : events) {
             issue(event);
             wait_for_sent();
-            if (!emit_.is_live(partition_gradient_)) {
-                emit_.allocate(partition_gradient_);
+            if (!emit.is_live(partition_gradient_)) {
+                emit.allocate(partition_gradient_);
             }
             for (const std::int32_t r : event.parameters) {
                 if (row_is_mine_[static_cast<std::size_t>(r)] != 0) {
-                    emit_.copy(row(r).bytes(), 0, Stream::compute);
+                    emit.copy(row(r).bytes(), 0, Stream::compute);
                 }
-                if (options_.stage == 2) {
+                if (options.stage == 2) {
                     drop_gradient(row(r));
                 }
             }
@@ -179,7 +180,7 @@ private:
 
     std::vector<zero::FlatGroup> groups_;
     zero::BucketReducer reducer_;
-    std::vector<char> row_is_mine_ = std::vector<char>(rows_.size(), 0);
+    std::vector<char> row_is_mine_ = std::vector<char>(parameter_rows.size(), 0);
     std::int64_t partition_numel_ = 0;
     std::int32_t partition_gradient_ = -1;
 };
@@ -188,27 +189,27 @@ class Zero3 final : public Zero {
 public:
     Zero3(const LoweringInput& input, Schedule& out)
         : Zero(input, every_module(input.tree, leaf_modules(input.tree)), 3, out),
-          layout_(zero::layout3(parameters_, options_)),
-          coordinator_(parameters_, modules(), options_),
-          bucket_reducer_(parameters_, options_) {}
+          layout_(zero::layout3(parameters, options)),
+          coordinator_(parameters, modules(), options),
+          bucket_reducer_(parameters, options) {}
 
     void begin() override {
-        for (std::size_t i = 0; i < rows_.size(); ++i) {
-            Row& r = rows_[i];
-            emit_.allocate(buffer(bytes(layout_.partition_numel[i]), Category::shard));
-            r.stored = buffer(bytes(layout_.partition_numel[i] * options_.ranks), Category::unsharded);
+        for (std::size_t i = 0; i < parameter_rows.size(); ++i) {
+            Row& r = parameter_rows[i];
+            emit.allocate(buffer(bytes(layout_.partition_numel[i]), Category::shard));
+            r.stored = buffer(bytes(layout_.partition_numel[i] * options.ranks), Category::unsharded);
             if (r.trainable) {
                 owned_numel_ += layout_.partition_numel[i];
             }
         }
-        if (options_.dtype != master_dtype) {
-            emit_.allocate(buffer(bytes_of(owned_numel_, master_dtype).count, Category::optimizer));
+        if (options.dtype != master_dtype) {
+            emit.allocate(buffer(bytes_of(owned_numel_, master_dtype).count, Category::optimizer));
         }
         WholeModel::begin();
-        bucket_ = buffer(bytes(options_.reduce_bucket_size), Category::reduce_input);
-        emit_.allocate(bucket_);
+        gradient_buffer = buffer(bytes(options.reduce_bucket_size), Category::reduce_input);
+        emit.allocate(gradient_buffer);
         partition_gradient_ = buffer(bytes(owned_numel_), Category::gradient_shard);
-        issue_and_wait(zero::zero3_construction(parameters_, options_));
+        issue_and_wait(zero::zero3_construction(parameters, options));
     }
 
     void begin_microbatch(bool last) override {
@@ -221,22 +222,20 @@ public:
     }
 
     void pre_forward(std::int32_t unit, std::int32_t call) override {
-        visit({.module = unit,
-               .enter = true,
-               .backward = loop_.in_backward(),
-               .recompute = loop_.in_backward()});
-        if (!loop_.in_backward() && loop_.grad_enabled() && loop_.has_grad_inputs(call)) {
-            loop_.set_inputs_node(call, loop_.tape.add(Tape::Kind::inputs, unit));
+        visit(
+            {.module = unit, .enter = true, .backward = loop.in_backward(), .recompute = loop.in_backward()});
+        if (!loop.in_backward() && loop.grad_enabled() && loop.has_grad_inputs(call)) {
+            loop.set_inputs_node(call, loop.tape.add(Tape::Kind::inputs, unit));
         }
     }
 
     void post_forward(std::int32_t unit, std::int32_t call) override {
         visit({.module = unit,
                .enter = false,
-               .backward = loop_.in_backward(),
-               .recompute = loop_.in_backward()});
-        const std::int32_t node = loop_.output_node(call);
-        if (loop_.in_backward() || !loop_.grad_enabled() || node < 0) {
+               .backward = loop.in_backward(),
+               .recompute = loop.in_backward()});
+        const std::int32_t node = loop.output_node(call);
+        if (loop.in_backward() || !loop.grad_enabled() || node < 0) {
             return;
         }
         // Modules that hand the same tensor on: DeepSpeed puts a node of its own behind each, so backward
@@ -245,7 +244,7 @@ public:
         if (found == hooked_.end()) {
             hooked_.push_back(node);
             pending_.push_back({unit});
-            loop_.tape.hook(node, 0, static_cast<std::int32_t>(hooked_.size()) - 1);
+            loop.tape.hook(node, 0, static_cast<std::int32_t>(hooked_.size()) - 1);
         } else {
             pending_[static_cast<std::size_t>(found - hooked_.begin())].push_back(unit);
         }
@@ -275,12 +274,12 @@ public:
     void optimizer_step() override {
         coordinator_.partition_all();
         follow();
-        if (options_.dtype == DType::float16) {
-            issue_and_wait({{.call = zero::world_call(options_, CollectiveKind::all_reduce, DType::uint8, 1,
-                                                      1, Reduction::maximum)}});
+        if (options.dtype == DType::float16) {
+            issue_and_wait({{.call = zero::world_call(options, CollectiveKind::all_reduce, DType::uint8, 1, 1,
+                                                      Reduction::maximum)}});
         }
         for (std::size_t g = 0; g < layout_.sub_groups.size(); ++g) {
-            issue_and_wait({{.call = zero::world_call(options_, CollectiveKind::all_reduce, DType::float64, 1,
+            issue_and_wait({{.call = zero::world_call(options, CollectiveKind::all_reduce, DType::float64, 1,
                                                       1, Reduction::sum)}});
         }
         step_over(owned_numel_);
@@ -292,34 +291,34 @@ public:
 
     void zero_grad() override {
         WholeModel::zero_grad();
-        emit_.release(partition_gradient_);
+        emit.release(partition_gradient_);
     }
 
 protected:
     void gradient_ready(std::int32_t r) override {
         reduce(bucket_reducer_.add(r));
-        if (row(r).numel <= options_.reduce_bucket_size) {
-            emit_.copy(row(r).bytes(), 0, Stream::compute);
+        if (row(r).numel <= options.reduce_bucket_size) {
+            emit.copy(row(r).bytes(), 0, Stream::compute);
             drop_gradient(row(r));
         }
     }
 
 private:
     std::vector<zero::Module> modules() const {
-        const ModuleTree& tree = loop_.tree;
+        const ModuleTree& tree = loop.tree;
         const std::vector<ModuleIndex> leaves = leaf_modules(tree);
         std::vector<zero::Module> out;
-        for (const LoopUnit& unit : loop_.units) {
+        for (const LoopUnit& unit : loop.units) {
             const ModuleIndex m = unit.modules.front();
             zero::Module& module = out.emplace_back();
             module.leaf = std::ranges::find(leaves, m) != leaves.end();
             for (std::size_t r = at(m); r < static_cast<std::size_t>(tree.subtree_end[at(m)]); ++r) {
                 for (const TensorIndex t : tree.parameters(static_cast<ModuleIndex>(r))) {
-                    module.below.push_back(row_of_[at(t)]);
+                    module.below.push_back(row_of[at(t)]);
                 }
             }
             for (const TensorIndex t : tree.parameters(m)) {
-                module.parameters.push_back(row_of_[at(t)]);
+                module.parameters.push_back(row_of[at(t)]);
             }
         }
         return out;
@@ -327,7 +326,7 @@ private:
 
     void visit(const zero::Hook& hook) {
         std::vector<zero::Event> events;
-        emit_.host(HostWork::unit_hook, hook.module);
+        emit.host(HostWork::unit_hook, hook.module);
         coordinator_.hook(hook, events);
         carry_out(events);
         if (hook.enter) {
@@ -344,12 +343,12 @@ private:
     }
 
     void follow() {
-        for (std::size_t i = 0; i < rows_.size(); ++i) {
+        for (std::size_t i = 0; i < parameter_rows.size(); ++i) {
             const bool gathered = coordinator_.is_gathered(static_cast<std::int32_t>(i));
-            if (gathered && !emit_.is_live(rows_[i].stored)) {
-                emit_.allocate(rows_[i].stored);
+            if (gathered && !emit.is_live(parameter_rows[i].stored)) {
+                emit.allocate(parameter_rows[i].stored);
             } else if (!gathered) {
-                emit_.release(rows_[i].stored);
+                emit.release(parameter_rows[i].stored);
             }
         }
     }
@@ -358,8 +357,8 @@ private:
         for (const zero::Event& event : events) {
             issue(event);
             wait_for_sent();
-            if (!emit_.is_live(partition_gradient_)) {
-                emit_.allocate(partition_gradient_);
+            if (!emit.is_live(partition_gradient_)) {
+                emit.allocate(partition_gradient_);
             }
             for (const std::int32_t r : event.parameters) {
                 drop_gradient(row(r));

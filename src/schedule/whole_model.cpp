@@ -46,47 +46,47 @@ WrapPlan every_module(const ModuleTree& tree, std::span<const ModuleIndex> leave
 }
 
 WholeModel::WholeModel(const LoweringInput& input, WrapPlan plan, Schedule& out)
-    : plan_(std::move(plan)),
-      input_{.tree = input.tree,
-             .plan = plan_,
-             .job = input.job,
-             .work = input.work,
-             .loss = input.loss,
-             .unread = input.unread,
-             .iterations = input.iterations},
-      job_(input.job),
-      loop_(input_, out),
-      emit_(loop_.emit),
-      row_of_(input.tree.tensors.size(), -1) {
+    : unit_plan(std::move(plan)),
+      lowering{.tree = input.tree,
+               .plan = unit_plan,
+               .job = input.job,
+               .work = input.work,
+               .loss = input.loss,
+               .unread = input.unread,
+               .iterations = input.iterations},
+      job(input.job),
+      loop(lowering, out),
+      emit(loop.emit),
+      row_of(input.tree.tensors.size(), -1) {
     const ModuleTree& tree = input.tree;
     for (std::size_t m = 0; m < tree.size(); ++m) {
         for (const TensorIndex t : tree.parameters(static_cast<ModuleIndex>(m))) {
-            if (row_of_[at(t)] >= 0) {
+            if (row_of[at(t)] >= 0) {
                 continue;
             }
-            row_of_[at(t)] = static_cast<std::int32_t>(rows_.size());
+            row_of[at(t)] = static_cast<std::int32_t>(parameter_rows.size());
             const Tensor& tensor = tree.tensors[at(t)];
-            rows_.push_back({.tensor = t,
-                             .numel = tensor.numel,
-                             .dtype = tensor.dtype,
-                             .trainable = tensor.requires_grad});
+            parameter_rows.push_back({.tensor = t,
+                                      .numel = tensor.numel,
+                                      .dtype = tensor.dtype,
+                                      .trainable = tensor.requires_grad});
         }
     }
-    for (const TensorIndex t : loop_.program.parameter) {
-        row(row_of_[at(t)]).read = true;
+    for (const TensorIndex t : loop.program.parameter) {
+        row(row_of[at(t)]).read = true;
     }
 }
 
 void WholeModel::begin() {
-    for (Row& r : rows_) {
+    for (Row& r : parameter_rows) {
         r.gradient = buffer(r.bytes(), Category::gradient);
         r.incoming = buffer(r.bytes(), Category::gradient);
     }
 }
 
 void WholeModel::begin_microbatch(bool last) {
-    last_microbatch_ = last;
-    for (Row& r : rows_) {
+    last_microbatch = last;
+    for (Row& r : parameter_rows) {
         r.accumulator = -1;
     }
 }
@@ -96,40 +96,40 @@ void WholeModel::node(const Tape::Node& node) {
         return;
     }
     Row& r = row(node.subject);
-    if (emit_.is_live(r.incoming)) {
-        emit_.copy(r.bytes(), whole, Stream::compute);  // added to what is there
-        emit_.release(r.incoming);
+    if (emit.is_live(r.incoming)) {
+        emit.copy(r.bytes(), whole, Stream::compute);  // added to what is there
+        emit.release(r.incoming);
     }
     r.has_gradient = true;
     gradient_ready(node.subject);
 }
 
 void WholeModel::zero_grad() {
-    for (Row& r : rows_) {
+    for (Row& r : parameter_rows) {
         drop_gradient(r);
     }
 }
 
 std::int32_t WholeModel::gradient_node(TensorIndex t) {
-    Row& r = row(row_of_[at(t)]);
+    Row& r = row(row_of[at(t)]);
     if (r.accumulator < 0) {
-        r.accumulator = loop_.tape.add(Tape::Kind::accumulate, row_of_[at(t)]);
+        r.accumulator = loop.tape.add(Tape::Kind::accumulate, row_of[at(t)]);
     }
     return r.accumulator;
 }
 
 void WholeModel::gradient_computed(TensorIndex t) {
-    const Row& r = row(row_of_[at(t)]);
+    const Row& r = row(row_of[at(t)]);
     const std::int32_t into = r.has_gradient ? r.incoming : r.gradient;
-    if (!emit_.is_live(into)) {
-        emit_.allocate(into);
+    if (!emit.is_live(into)) {
+        emit.allocate(into);
     }
 }
 
 std::vector<std::int32_t> WholeModel::trained_rows() const {
     std::vector<std::int32_t> rows;
-    for (std::size_t i = 0; i < rows_.size(); ++i) {
-        if (rows_[i].trainable && rows_[i].read) {
+    for (std::size_t i = 0; i < parameter_rows.size(); ++i) {
+        if (parameter_rows[i].trainable && parameter_rows[i].read) {
             rows.push_back(static_cast<std::int32_t>(i));
         }
     }
@@ -137,30 +137,30 @@ std::vector<std::int32_t> WholeModel::trained_rows() const {
 }
 
 std::int32_t WholeModel::buffer(std::int64_t bytes, Category category, Stream stream) {
-    return emit_.buffer({.bytes = bytes, .category = category, .stream = stream, .unit = whole});
+    return emit.buffer({.bytes = bytes, .category = category, .stream = stream, .unit = whole});
 }
 
 void WholeModel::drop_gradient(Row& r) {
-    emit_.release(r.gradient);
+    emit.release(r.gradient);
     r.has_gradient = false;
 }
 
 void WholeModel::send(const CollectiveCall& call, std::int32_t unit, bool prefetched) {
-    emit_.after(Stream::all_reduce, Stream::compute);
-    emit_.issue(emit_.collective(call), unit, Stream::all_reduce, prefetched);
+    emit.after(Stream::all_reduce, Stream::compute);
+    emit.issue(emit.collective(call), unit, Stream::all_reduce, prefetched);
 }
 
 void WholeModel::create_states(std::int64_t numel, DType dtype) {
-    if (!states_.empty() || job_.optimizer.kind == Optimizer::Kind::sgd) {
+    if (!states_.empty() || job.optimizer.kind == Optimizer::Kind::sgd) {
         return;
     }
-    const std::int64_t bytes = job_.optimizer.kind == Optimizer::Kind::adam8bit
+    const std::int64_t bytes = job.optimizer.kind == Optimizer::Kind::adam8bit
                                    ? bytes_of(numel, DType::uint8).count
                                    : bytes_of(numel, dtype).count;
     for (int i = 0; i < 2; ++i) {
-        states_.push_back(emit_.buffer(
-            {.bytes = bytes, .category = Category::optimizer, .on_host = job_.offload, .unit = whole}));
-        emit_.allocate(states_.back());
+        states_.push_back(emit.buffer(
+            {.bytes = bytes, .category = Category::optimizer, .on_host = job.offload, .unit = whole}));
+        emit.allocate(states_.back());
     }
 }
 

@@ -19,7 +19,7 @@ class WholeModel : public UnitRuntime {
 public:
     WholeModel(const LoweringInput& input, WrapPlan plan, Schedule& out);
 
-    void run() { loop_.run(*this); }
+    void run() { loop.run(*this); }
 
     void begin() override;
     void begin_microbatch(bool last) override;
@@ -29,7 +29,7 @@ public:
     void node(const Tape::Node& node) override;
     void clip() override {}
     void zero_grad() override;
-    bool tracks(TensorIndex t) const override { return loop_.tree.tensors[at(t)].requires_grad; }
+    bool tracks(TensorIndex t) const override { return loop.tree.tensors[at(t)].requires_grad; }
     std::int32_t gradient_node(TensorIndex t) override;
     void gradient_computed(TensorIndex t) override;
 
@@ -50,10 +50,10 @@ protected:
         std::int64_t bytes() const { return bytes_of(numel, dtype).count; }
     };
 
-    /// The gradient of `rows_[row]` is complete.
+    /// The gradient of `parameter_rows[row]` is complete.
     virtual void gradient_ready(std::int32_t row) = 0;
 
-    Row& row(std::int32_t r) { return rows_[static_cast<std::size_t>(r)]; }
+    Row& row(std::int32_t r) { return parameter_rows[static_cast<std::size_t>(r)]; }
     /// Rows that get a gradient in every backward.
     std::vector<std::int32_t> trained_rows() const;
     std::int32_t buffer(std::int64_t bytes, Category category, Stream stream = Stream::compute);
@@ -61,18 +61,18 @@ protected:
     /// A collective on the communication stream, behind all that has been computed.
     void send(const CollectiveCall& call, std::int32_t unit = -1, bool prefetched = false);
     /// Computation goes on when everything sent has arrived.
-    void wait_for_sent() { emit_.after(Stream::compute, Stream::all_reduce); }
+    void wait_for_sent() { emit.after(Stream::compute, Stream::all_reduce); }
     /// AdamW's two states over `numel` elements, allocated in the first step.
     void create_states(std::int64_t numel, DType dtype);
 
-    WrapPlan plan_;
-    LoweringInput input_;
-    const TrainingJob& job_;
-    TrainingLoop loop_;
-    Emitter& emit_;
-    std::vector<Row> rows_;
-    std::vector<std::int32_t> row_of_;  // by tensor
-    bool last_microbatch_ = true;
+    WrapPlan unit_plan;
+    LoweringInput lowering;
+    const TrainingJob& job;
+    TrainingLoop loop;
+    Emitter& emit;
+    std::vector<Row> parameter_rows;
+    std::vector<std::int32_t> row_of;  // by tensor
+    bool last_microbatch = true;
 
 private:
     std::vector<std::int32_t> states_;
