@@ -47,6 +47,10 @@ TEST(DdpBuckets, ABucketIsClosedOnceItHoldsItsLimit) {
     const std::vector<Bucket> buckets = assign_buckets(parameters, order, limits);
     EXPECT_THAT(contents(buckets), ElementsAre(ElementsAre(0, 1), ElementsAre(2), ElementsAre(3)));
     EXPECT_EQ(buckets[0].numel, 20);
+    // Exactly full is full: 40 bytes of 40.
+    const std::vector<std::int64_t> exact{40};
+    EXPECT_THAT(contents(assign_buckets(parameters, order, exact)),
+                ElementsAre(ElementsAre(0), ElementsAre(1), ElementsAre(2), ElementsAre(3)));
 }
 
 TEST(DdpBuckets, EachDtypeHasItsOwnBucketAndWhatIsLeftComesLastDtypeFirst) {
