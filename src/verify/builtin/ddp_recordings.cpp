@@ -97,6 +97,12 @@ private:
         const auto is_ignored = [&](std::string_view name) {
             return std::ranges::find(ignored, name) != ignored.end();
         };
+        std::int64_t total = 0;
+        const auto numel_of = [&](const json::Value& row) {
+            const json::Value numel = row.at("numel");
+            total = checked_add(total, numel.integer(0, largest_total), numel.where());
+            return numel.integer();
+        };
         for (const json::Value row : file_.at("parameters").elements()) {
             const std::string_view name = row.at("name").string();
             if (!rows_.emplace(name, static_cast<std::int32_t>(parameters_.size())).second) {
@@ -104,15 +110,14 @@ private:
             }
             names_.emplace_back(name);
             parameters_.push_back({.dtype = recorded_dtype(row.at("dt")),
-                                   .numel = row.at("numel").integer(0, largest_total),
+                                   .numel = numel_of(row),
                                    .trainable = setting(row, "requires_grad", true),
                                    .ignored = is_ignored(name)});
         }
         if (const auto buffers = file_.find("buffers")) {
             for (const json::Value row : buffers->elements()) {
                 if (!is_ignored(row.at("name").string())) {
-                    buffers_.push_back({.dtype = recorded_dtype(row.at("dt")),
-                                        .numel = row.at("numel").integer(0, largest_total)});
+                    buffers_.push_back({.dtype = recorded_dtype(row.at("dt")), .numel = numel_of(row)});
                 }
             }
         }

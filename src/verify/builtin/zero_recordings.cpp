@@ -107,12 +107,14 @@ private:
     }
 
     void read_parameters() {
+        std::int64_t total = 0;
         for (const json::Value row : file_.at("parameters").elements()) {
             const std::string_view name = row.at("name").string();
             if (!rows_.emplace(name, static_cast<std::int32_t>(parameters_.size())).second) {
                 row.at("name").fail("a name that no other parameter has");
             }
             names_.emplace_back(name);
+            total = checked_add(total, row.at("numel").integer(0, largest_total), row.at("numel").where());
             parameters_.push_back({.numel = row.at("numel").integer(0, largest_total),
                                    .trainable = setting(row, "requires_grad", true),
                                    .created = static_cast<std::int32_t>(parameters_.size())});
