@@ -9,7 +9,7 @@
 #include "planner/layers.hpp"
 
 // First estimates, each behind one function and each with its interval. The operator graph replaces those of
-// activations, the simulated schedule that of the step.
+// activations.
 namespace fsdplan {
 
 /// What one question's plans have in common.
@@ -63,16 +63,6 @@ struct LossBytes {
 };
 LossBytes estimate_loss(const ModelFacts& facts, const TrainingJob& job);
 
-struct OptimizerBytes {
-    Estimate states;
-    Estimate transients;  ///< inside step()
-    std::string states_note;
-    std::string transients_note;
-};
-/// `replicated_*`: parameters that every rank owns in full beside its shards.
-OptimizerBytes estimate_optimizer(const StepLayout& layout, const TrainingJob& job,
-                                  std::int64_t replicated_numel, std::int64_t replicated_bytes);
-
 struct ProcessEstimate {
     Estimate workspace;  ///< cuBLAS, inside the allocator
     Estimate context;
@@ -84,13 +74,5 @@ ProcessEstimate estimate_process(const Cluster& cluster, const TrainingJob& job)
 /// What the caching allocator reserves beyond what is allocated at the peak. `constant_bytes` of the
 /// allocated never move. `run_ahead_bytes`: blocks that FSDP1 cannot reuse yet.
 Estimate estimate_slack(const Estimate& allocated, std::int64_t constant_bytes, std::int64_t run_ahead_bytes);
-
-struct StepTime {
-    Estimate step_ns;
-    Estimate exposed_ns;
-};
-/// Compute by roofline, collectives overlapped as the runtime issues them.
-StepTime estimate_step(const ModuleTree& tree, const ModelFacts& facts, const Activations& activations,
-                       const StepLayout& layout, const TrainingJob& job, const Cluster& cluster);
 
 }  // namespace fsdplan

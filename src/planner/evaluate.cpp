@@ -8,9 +8,9 @@
 namespace fsdplan {
 namespace {
 
-using Bytes_by_category = std::array<std::int64_t, category_count>;
+using BytesByCategory = std::array<std::int64_t, category_count>;
 
-std::int64_t sum_of(const Bytes_by_category& bytes, std::initializer_list<Category> categories) {
+std::int64_t sum_of(const BytesByCategory& bytes, std::initializer_list<Category> categories) {
     std::int64_t sum = 0;
     for (const Category category : categories) {
         sum += bytes[static_cast<std::size_t>(category)];
@@ -47,8 +47,13 @@ const std::vector<TermKind>& term_kinds() {
     return kinds;
 }
 
-/// The most that each term reaches at any moment.
-std::vector<std::int64_t> largest_of(const MemoryProfile& memory) {
+/// What a schedule holds on the device by category, to the byte: the allocator's rounding is slack.
+struct Held {
+    BytesByCategory at_peak{};
+    std::vector<std::int64_t> largest;  ///< the most that each term reaches at any moment
+};
+
+Held held_by(const Schedule& schedule, std::int32_t peak_op) {
     const std::vector<TermKind>& kinds = term_kinds();
     std::array<std::size_t, category_count> term_of{};
     term_of.fill(kinds.size());
@@ -57,15 +62,35 @@ std::vector<std::int64_t> largest_of(const MemoryProfile& memory) {
             term_of[static_cast<std::size_t>(category)] = k;
         }
     }
-    std::vector<std::int64_t> now(kinds.size() + 1, 0);
-    std::vector<std::int64_t> most(kinds.size() + 1, 0);
-    for (const MemoryChange& change : memory.changes) {
-        const std::size_t term = term_of[static_cast<std::size_t>(change.category)];
-        now[term] += change.delta_bytes;
-        most[term] = std::max(most[term], now[term]);
+    Held out{.largest = std::vector<std::int64_t>(kinds.size() + 1, 0)};
+    BytesByCategory now{};
+    std::vector<std::int64_t> terms(kinds.size() + 1, 0);
+    std::vector<Category> category(schedule.buffers.size());
+    const auto count = [&](std::size_t buffer, std::int64_t bytes) {
+        const auto c = static_cast<std::size_t>(category[buffer]);
+        now[c] += bytes;
+        terms[term_of[c]] += bytes;
+        out.largest[term_of[c]] = std::max(out.largest[term_of[c]], terms[term_of[c]]);
+    };
+    for (std::size_t i = 0; i < schedule.ops.size(); ++i) {
+        const Op& op = schedule.ops[i];
+        const auto target = static_cast<std::size_t>(op.target);
+        if (op.kind == OpKind::allocate && !schedule.buffers[target].on_host) {
+            category[target] = schedule.buffers[target].category;
+            count(target, op.bytes);
+        } else if (op.kind == OpKind::free && !schedule.buffers[target].on_host) {
+            count(target, -op.bytes);
+        } else if (op.kind == OpKind::relabel && !schedule.buffers[target].on_host) {
+            count(target, -schedule.buffers[target].bytes);
+            category[target] = static_cast<Category>(op.detail);
+            count(target, schedule.buffers[target].bytes);
+        }
+        if (static_cast<std::int32_t>(i) == peak_op) {
+            out.at_peak = now;
+        }
     }
-    most.resize(kinds.size());
-    return most;
+    out.largest.resize(kinds.size());
+    return out;
 }
 
 /// Where in the step an operation stands.
@@ -122,6 +147,7 @@ public:
           run_(simulated.run),
           memory_(*simulated.run.memory),
           job_(job),
+          held_(held_by(simulated.schedule, simulated.run.memory->peak.op)),
           optimizer_note_(optimizer_notes(job)),
           process_(estimate_process(about.cluster, job)) {}
 
@@ -130,10 +156,9 @@ public:
         out.peak_phase = place.phase;
         out.peak_unit = place.unit >= 0 ? schedule_.units[static_cast<std::size_t>(place.unit)] : "";
         out.allocated_bytes = memory_.peak.allocated_bytes;
-        const std::vector<std::int64_t> largest = largest_of(memory_);
         Estimate allocated;
         for (std::size_t k = 0; k < term_kinds().size(); ++k) {
-            out.memory.push_back(term(term_kinds()[k], largest[k]));
+            out.memory.push_back(term(term_kinds()[k], held_.largest[k]));
             allocated = allocated + out.memory.back().bytes;
         }
         const Estimate slack = slack_of(allocated);
@@ -181,7 +206,7 @@ private:
     MemoryTerm term(const TermKind& kind, std::int64_t largest) const {
         std::int64_t bytes = 0;
         for (const Category category : kind.categories) {
-            bytes += memory_.peak.by_category[static_cast<std::size_t>(category)];
+            bytes += held_.at_peak[static_cast<std::size_t>(category)];
         }
         MemoryTerm out{.name = std::string(kind.name),
                        .bytes = exactly(bytes),
@@ -280,6 +305,7 @@ private:
     const Run& run_;
     const MemoryProfile& memory_;
     const TrainingJob& job_;
+    Held held_;
     OptimizerNotes optimizer_note_;
     ProcessEstimate process_;
 };

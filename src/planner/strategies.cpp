@@ -1,6 +1,6 @@
 #include <array>
 
-#include "planner/evaluation.hpp"
+#include "planner/simulated.hpp"
 
 namespace fsdplan {
 
@@ -18,8 +18,11 @@ std::vector<StrategyTraffic> compare_strategies(const SweepQuestion& question, c
                                                 const TrainingJob& job) {
     std::vector<StrategyTraffic> out;
     const auto add = [&](const TrainingJob& other, std::string label) {
-        StepLayout layout = lay_out(question.tree, plan, other);
-        out.push_back({std::move(label), layout.sent_bytes, std::move(layout.collectives)});
+        // The second iteration is like all that follow.
+        std::vector<Collective> traffic =
+            traffic_of(lower({.tree = question.tree, .plan = plan, .job = other, .iterations = 2}));
+        const std::int64_t bytes = sent_bytes(traffic);
+        out.push_back({std::move(label), bytes, std::move(traffic)});
     };
     const RuntimeInfo& info = runtime(job.runtime);
     if (info.has_units) {

@@ -240,23 +240,6 @@ TEST(EstimateActivations, NothingIsKeptInFrontOfTheFirstTrainableParameter) {
     EXPECT_LT(head.value, whole.value);
 }
 
-TEST(EstimateOptimizer, StatesFollowTheOwnedShards) {
-    StepLayout layout;
-    layout.owned_numel = 1'000'000;
-    layout.owned_bytes = 4'000'000;
-    layout.largest_owned_bytes = 400'000;
-    TrainingJob job;
-    EXPECT_EQ(estimate_optimizer(layout, job, 0, 0).states, exactly(8'000'000));
-    EXPECT_EQ(estimate_optimizer(layout, job, 0, 0).transients.value, 4'000'000);
-    job.optimizer.implementation = Optimizer::Implementation::fused;
-    EXPECT_EQ(estimate_optimizer(layout, job, 0, 0).transients, Estimate{});
-    job.optimizer.implementation = Optimizer::Implementation::for_loop;
-    EXPECT_EQ(estimate_optimizer(layout, job, 0, 0).transients.value, 800'000);
-    job.optimizer = {.kind = Optimizer::Kind::sgd};
-    EXPECT_EQ(estimate_optimizer(layout, job, 0, 0).states, Estimate{});
-    EXPECT_EQ(estimate_optimizer(layout, {}, 10, 40).states, exactly(8'000'080));
-}
-
 TEST(Label, SaysWhatIsLeftOver) {
     const Model model = small_language_model(3);
     const SweepResult result = sweep(question_about(model, {job_on(8)}, 8));

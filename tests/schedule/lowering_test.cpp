@@ -1,0 +1,144 @@
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "fsdplan/schedule.hpp"
+#include "support/model_in_code.hpp"
+
+namespace fsdplan {
+namespace {
+
+PolicySpec blocks() {
+    PolicySpec spec;
+    spec.kind = PolicySpec::Kind::module_classes;
+    spec.classes = {"Block"};
+    return spec;
+}
+
+TrainingJob job_of(std::string_view runtime, std::int64_t ranks) {
+    TrainingJob job;
+    job.runtime = runtime;
+    job.mesh = {.replicate = 1, .shard = ranks};
+    return job;
+}
+
+Schedule lowered(const ModuleTree& tree, const TrainingJob& job, int iterations = 3) {
+    const WrapPlan plan = job.runtime == "fsdp1" ? wrap_fsdp1(tree, blocks(), wrap_options(job))
+                                                 : wrap_fsdp2(tree, blocks(), wrap_options(job));
+    return lower({.tree = tree, .plan = plan, .job = job, .iterations = iterations});
+}
+
+/// Every combination of the options that change what happens when.
+std::vector<TrainingJob> jobs() {
+    std::vector<TrainingJob> out;
+    for (const std::string_view runtime : {"fsdp1", "fsdp2"}) {
+        for (const bool low : {false, true}) {
+            for (const int accumulate : {1, 3}) {
+                for (const bool no_sync : {false, true}) {
+                    for (const Strategy strategy :
+                         {Strategy::full_shard, Strategy::shard_grad_op, Strategy::hybrid_shard}) {
+                        TrainingJob job = job_of(runtime, 4);
+                        job.param_dtype = low ? std::optional(DType::bfloat16) : std::nullopt;
+                        job.reduce_dtype = low ? std::optional(DType::float32) : std::nullopt;
+                        job.accumulate = accumulate;
+                        job.no_sync = no_sync;
+                        job.strategy = strategy;
+                        job.use_orig_params = low;
+                        if (is_hybrid(strategy)) {
+                            job.mesh = {.replicate = 2, .shard = 2};
+                        }
+                        out.push_back(job);
+                    }
+                }
+            }
+        }
+    }
+    return out;
+}
+
+std::int64_t live_after(const Schedule& schedule, std::size_t iterations) {
+    const auto end = iterations < schedule.iteration_begin.size()
+                         ? static_cast<std::size_t>(schedule.iteration_begin[iterations])
+                         : schedule.ops.size();
+    std::int64_t live = 0;
+    for (std::size_t i = 0; i < end; ++i) {
+        const Op& op = schedule.ops[i];
+        live += op.kind == OpKind::allocate ? op.bytes : op.kind == OpKind::free ? -op.bytes : 0;
+    }
+    return live;
+}
+
+TEST(Lower, BreaksNoRuleOfSchedules) {
+    const ModuleTree tree = flatten(test::chain(5, 12).graph());
+    for (const TrainingJob& job : jobs()) {
+        EXPECT_EQ(first_fault(lowered(tree, job)), "") << job.runtime << " " << name(job.strategy);
+    }
+}
+
+// Between steps memory comes back to one level: states are made in the first, the rest is given back.
+TEST(Lower, MemoryReturnsToItsLevel) {
+    const ModuleTree tree = flatten(test::chain(5, 12).graph());
+    for (const TrainingJob& job : jobs()) {
+        const Schedule schedule = lowered(tree, job);
+        EXPECT_EQ(live_after(schedule, 1), live_after(schedule, 2))
+            << job.runtime << " " << name(job.strategy);
+        EXPECT_EQ(live_after(schedule, 2), live_after(schedule, 3))
+            << job.runtime << " " << name(job.strategy);
+    }
+}
+
+TEST(Lower, LaterIterationsAreAlike) {
+    const ModuleTree tree = flatten(test::chain(4, 12).graph());
+    for (const TrainingJob& job : jobs()) {
+        const Schedule schedule = lowered(tree, job);
+        const std::span<const Op> second = schedule.iteration(1);
+        const std::span<const Op> third = schedule.iteration(2);
+        ASSERT_EQ(second.size(), third.size());
+        for (std::size_t i = 0; i < second.size(); ++i) {
+            EXPECT_EQ(second[i].kind, third[i].kind) << i;
+            EXPECT_EQ(second[i].bytes, third[i].bytes) << i;
+        }
+    }
+}
+
+TEST(Lower, OneRankMovesNothing) {
+    const ModuleTree tree = flatten(test::chain(3, 8).graph());
+    const Schedule schedule = lowered(tree, job_of("fsdp2", 1));
+    EXPECT_TRUE(
+        std::ranges::none_of(schedule.ops, [](const Op& op) { return op.kind == OpKind::collective; }));
+}
+
+// The limiter: the host blocks once two freed units are under way, so from the third gather of a step on.
+TEST(Lower, TheLimiterBlocksTheHost) {
+    const ModuleTree tree = flatten(test::chain(6, 8).graph());
+    TrainingJob job = job_of("fsdp1", 4);
+    const auto blocks_in = [&](const TrainingJob& j) {
+        const Schedule schedule = lowered(tree, j, 1);
+        return std::ranges::count(schedule.ops, OpKind::block, &Op::kind);
+    };
+    EXPECT_GT(blocks_in(job), 0);
+    job.limit_all_gathers = false;
+    EXPECT_EQ(blocks_in(job), 0);
+}
+
+TEST(Lower, TextNamesEveryOperation) {
+    const ModuleTree tree = flatten(test::chain(2, 8).graph());
+    const Schedule schedule = lowered(tree, job_of("fsdp2", 4), 1);
+    const std::string text = to_text(schedule);
+    EXPECT_EQ(static_cast<std::size_t>(std::ranges::count(text, '\n')), schedule.ops.size());
+    EXPECT_NE(text.find("all_gather bfloat16"), std::string::npos);
+}
+
+TEST(FirstFault, SeesWhatIsWrong) {
+    Schedule schedule;
+    schedule.buffers.push_back({.bytes = 8});
+    schedule.ops.push_back({.kind = OpKind::free, .target = 0});
+    EXPECT_EQ(first_fault(schedule), "operation 0: buffer 0 is not live");
+    schedule.ops[0] = {.kind = OpKind::wait, .target = 0};
+    EXPECT_EQ(first_fault(schedule), "operation 0: waits for operation 0, no earlier record");
+    schedule.ops[0] = {.kind = OpKind::allocate, .target = 1};
+    EXPECT_EQ(first_fault(schedule), "operation 0: no such buffer");
+}
+
+}  // namespace
+}  // namespace fsdplan
