@@ -53,6 +53,9 @@ public:
         for (const ddp::Bucket& bucket : reducer_.buckets()) {  // back into the gradients
             emit.copy(bytes_of(bucket.numel, bucket.dtype).count, 0, Stream::compute);
         }
+        for (const Row& r : parameter_rows) {
+            emit.relabel(r.gradient, Category::gradient_shard);  // the optimizer reads them as they are
+        }
     }
 
     void optimizer_step() override {
