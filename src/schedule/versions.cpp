@@ -11,7 +11,9 @@ constexpr std::array<TorchBehaviour, 2> versions{{
      .reduces_in_original_dtype = false,
      .widens_gradients_early = false,
      .releases_gather_before_copy_out = false,
-     .summary = "fully_shard reduces in param_dtype when only that is given"},
+     .summary = "fully_shard reduces in param_dtype when only that is given, widens gradients all at once "
+                "when a unit's are complete, and gives the gather buffer of the unit before back after it "
+                "copies out"},
     {.version = "2.15",
      .reduces_in_original_dtype = true,
      .widens_gradients_early = true,
@@ -20,6 +22,8 @@ constexpr std::array<TorchBehaviour, 2> versions{{
          "fully_shard reduces in the original dtype when only param_dtype is given, widens gradients as "
          "they arrive, and gives the gather buffer of the unit before back before it copies out"},
 }};
+
+static_assert(versions.back().version == newest_torch);
 
 }  // namespace
 
@@ -31,16 +35,15 @@ const TorchBehaviour& torch_behaviour(std::string_view version) {
     const std::size_t first_dot = version.find('.');
     const std::size_t second_dot = version.find('.', first_dot == std::string_view::npos ? 0 : first_dot + 1);
     const std::string_view minor = version.substr(0, second_dot);
-    std::vector<std::string> known;
+    std::string known;
     for (const TorchBehaviour& behaviour : versions) {
         if (behaviour.version == minor) {
             return behaviour;
         }
-        known.emplace_back(behaviour.version);
+        known += (known.empty() ? "" : ", ") + std::string(behaviour.version);
     }
     throw Error(ErrorKind::input, "--torch",
-                "unknown version \"" + std::string(version) + "\"; known are 2.13 and 2.15" +
-                    did_you_mean(version, known));
+                "unknown version \"" + std::string(version) + "\"; expected one of " + known);
 }
 
 }  // namespace fsdplan

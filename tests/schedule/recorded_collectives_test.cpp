@@ -26,6 +26,7 @@ std::optional<DType> dtype_in(const json::Value& settings, std::string_view key)
 
 TrainingJob job_of(const json::Value& settings) {
     TrainingJob job;
+    job.torch = "2.13";
     job.runtime = settings.at("engine").string();
     const auto world = settings.at("world").integer();
     if (const auto strategy = settings.find("strategy")) {

@@ -35,8 +35,11 @@ struct Fsdp2 {
 
     DType compute_dtype(const Tensor& tensor) const { return job.param_dtype.value_or(tensor.dtype); }
 
-    /// The dtype of the reduction; the same as the gradients' when it is not given.
-    DType reduce_dtype(DType compute) const { return job.reduce_dtype.value_or(compute); }
+    /// The dtype of the reduction: when it is not given that of the gradients or of the parameters as stored.
+    DType reduce_dtype(DType compute, DType stored) const {
+        const bool as_stored = torch_behaviour(job.torch).reduces_in_original_dtype;
+        return job.reduce_dtype.value_or(as_stored ? stored : compute);
+    }
 
     void size_unit(std::size_t index, const std::vector<std::int32_t>& last) {
         UnitLayout& row = layout.units[index];
@@ -65,7 +68,7 @@ struct Fsdp2 {
             if (!tensor.requires_grad) {
                 continue;
             }
-            reduced = reduce_dtype(compute);
+            reduced = reduce_dtype(compute, tensor.dtype);
             reduce_numel += padded;
             trainable_recast = trainable_recast || *reduced != tensor.dtype;
             stored_gradient_bytes += padded * element_bytes(tensor.dtype);
