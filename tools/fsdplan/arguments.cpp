@@ -57,6 +57,11 @@ void Arguments::positional(const std::string& name, std::string& value, const st
     parser_->app.add_option(name, value, help)->required();
 }
 
+void Arguments::positional(const std::string& name, std::optional<std::string>& value,
+                           const std::string& help) {
+    parser_->app.add_option(name, value, help);
+}
+
 void Arguments::positional(const std::string& name, std::vector<std::string>& values,
                            const std::string& help) {
     parser_->app.add_option(name, values, help)->required();

@@ -26,6 +26,8 @@ public:
     void group(const std::string& heading);
     /// A word that has to be there.
     void positional(const std::string& name, std::string& value, const std::string& help);
+    /// A word that may be left out.
+    void positional(const std::string& name, std::optional<std::string>& value, const std::string& help);
     /// One or more words.
     void positional(const std::string& name, std::vector<std::string>& values, const std::string& help);
     void option(const std::string& names, std::string& value, const std::string& help,

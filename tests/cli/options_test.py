@@ -1,0 +1,90 @@
+#!/usr/bin/env python3
+"""What `fsdplan list` names and what options do with it. usage: options_test.py FSDPLAN"""
+import json, pathlib, subprocess, sys, unittest
+
+FSDPLAN = sys.argv.pop(1)
+MODEL = str(pathlib.Path(__file__).parent.parent / "cases/10-fsdp2-small-first-dimension/tree.json")
+
+
+def fsdplan(*words):
+    return subprocess.run([FSDPLAN, *words], capture_output=True, text=True, timeout=60)
+
+
+def answer(*words):
+    run = fsdplan(*words)
+    if run.returncode not in (0, 1):
+        raise AssertionError(f"{words}: {run.returncode} {run.stderr}")
+    return run.stdout
+
+
+def entries(topic):
+    """First words of the indented lines."""
+    return [line.split()[0] for line in answer("list", topic).splitlines() if line[:2] == "  " and line[2] != " "]
+
+
+class Test(unittest.TestCase):
+    def refused(self, words, *parts):
+        run = fsdplan(*words)
+        self.assertEqual((run.returncode, run.stdout), (2, ""), run.stderr)
+        self.assertEqual(len(run.stderr.splitlines()), 1, run.stderr)
+        for part in parts:
+            self.assertIn(part, run.stderr)
+
+
+class List(Test):
+    TOPICS = ["policies", "runtimes", "files", "types", "recordings"]
+
+    def test_all_is_every_topic_in_turn_and_a_line_of_versions(self):
+        text = answer("list")
+        self.assertEqual(text, "\n".join([answer("list", topic) for topic in self.TOPICS]
+                                         + ["versions of PyTorch (--torch)\n  " + " ".join(entries("versions")) + "\n"]))
+
+    def test_versions_say_where_they_differ(self):
+        lines = answer("list", "versions").splitlines()
+        self.assertEqual(entries("versions"), ["2.13", "2.15"])
+        old, new = (next(line for line in lines if line.startswith("  " + v)) for v in entries("versions"))
+        self.assertIn("reduces in param_dtype", old)
+        self.assertIn("reduces in the original dtype", new)
+        self.assertIn("2.15 unless another is given", lines[0])
+        self.assertLessEqual(max(map(len, lines)), 100)
+
+    def test_unknown_topics_are_answered_with_near_names(self):
+        self.refused(["list", "version"], 'list: unknown topic "version"', 'did you mean "versions"?')
+        self.refused(["list", "NONSENSE"], 'list: unknown topic "NONSENSE"; expected one of policies, runtimes')
+        self.refused(["list", ""], 'unknown topic ""')
+        self.refused(["list", "files", "types"], "types")
+
+
+class Options(Test):
+    def test_help_of_torch_names_all_versions(self):
+        self.assertIn(" or ".join(entries("versions")) + "; " + entries("versions")[-1],
+                      " ".join(answer("sweep", "--help").split()))
+
+    def sweep(self, *words):
+        return json.loads(answer("sweep", MODEL, "--policy", "none", "--gpus", "8", "--json", *words))
+
+    def version_in(self, result):
+        return [(a["value"], a["from"]) for a in result["assumptions"] if a["name"] == "PyTorch"]
+
+    def reduced_bytes(self, result):
+        """Of the plan and of the comparison of strategies, which is computed apart."""
+        plan = result["plans"][0]
+        same = next(s for s in plan["strategies"] if s["strategy"] == "FULL_SHARD")
+        return [c["bytes"] for calls in (plan["collectives"], same["collectives"])
+                for c in calls if c["op"] == "reduce_scatter"]
+
+    def test_torch_decides_the_dtype_of_reductions(self):
+        newest, old = self.sweep(), self.sweep("--torch", "2.13")
+        self.assertEqual(self.version_in(newest), [("2.15", "default")])
+        self.assertEqual(self.version_in(old), [("2.13", "--torch")])
+        of_plan, of_strategy = self.reduced_bytes(old)
+        self.assertEqual(of_plan, of_strategy)
+        self.assertEqual(self.reduced_bytes(newest), [2 * of_plan, 2 * of_plan])  # float32 instead of bfloat16
+        self.assertEqual(self.sweep("--torch", "2.15.1")["plans"], newest["plans"])
+
+    def test_unknown_versions_are_refused(self):
+        self.refused(["sweep", MODEL, "--torch", "2.14"], '--torch: unknown version "2.14"', "2.13", "2.15")
+
+
+if __name__ == "__main__":
+    unittest.main()
