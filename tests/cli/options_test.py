@@ -3,7 +3,8 @@
 import json, pathlib, subprocess, sys, unittest
 
 FSDPLAN = sys.argv.pop(1)
-MODEL = str(pathlib.Path(__file__).parent.parent / "cases/10-fsdp2-small-first-dimension/tree.json")
+TESTS = pathlib.Path(__file__).parent.parent
+MODEL = str(TESTS / "cases/10-fsdp2-small-first-dimension/tree.json")
 
 
 def fsdplan(*words):
@@ -56,6 +57,12 @@ class List(Test):
 
 
 class Options(Test):
+    def test_help_of_runtime_names_all_of_them(self):
+        text = " ".join(answer("sweep", "--help").split())
+        runtimes = entries("runtimes")
+        self.assertLessEqual({"ddp", "fsdp1", "fsdp2", "zero1", "zero2", "zero3"}, set(runtimes))
+        self.assertIn("--runtime NAME " + ", ".join(runtimes[:-1]) + " or " + runtimes[-1] + ";", text)
+
     def test_help_of_torch_names_all_versions(self):
         self.assertIn(" or ".join(entries("versions")) + "; " + entries("versions")[-1],
                       " ".join(answer("sweep", "--help").split()))
@@ -84,6 +91,17 @@ class Options(Test):
 
     def test_unknown_versions_are_refused(self):
         self.refused(["sweep", MODEL, "--torch", "2.14"], '--torch: unknown version "2.14"', "2.13", "2.15")
+
+
+class Readme(Test):
+    def test_names_every_command_and_runtime(self):
+        commands = [line.split()[0] for line in answer("--help").split("\n\n")[2].splitlines()]
+        self.assertIn("sweep", commands)
+        text = (TESTS.parent / "README.md").read_text()
+        for name in commands:
+            self.assertRegex(text, rf"\| .*`{name}[ `]")
+        for name in entries("runtimes"):
+            self.assertIn(f"`{name}`", text)
 
 
 if __name__ == "__main__":
