@@ -1,3 +1,4 @@
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -12,6 +13,8 @@
 // Questions that people asked in public, with their right answers (tests/cases).
 namespace fsdplan {
 namespace {
+
+using testing::HasSubstr;
 
 const std::filesystem::path folder = std::filesystem::path(FSDPLAN_TEST_DATA) / "cases";
 
@@ -64,6 +67,53 @@ const MemoryTerm& term(const PlanResult& plan, std::string_view name) {
         throw std::logic_error("no such term");
     }
     return *found;
+}
+
+/// Parameters, gradients and optimizer states of one device while the optimizer steps, as they are requested:
+/// what an allocator adds to small blocks is left out.
+std::int64_t state_bytes(const Schedule& schedule) {
+    using enum Category;
+    std::map<std::int32_t, Category> live;
+    std::int64_t bytes = 0;
+    for (const Op& op : schedule.ops) {
+        if (op.kind == OpKind::allocate) {
+            live[op.target] = schedule.buffers[static_cast<std::size_t>(op.target)].category;
+        } else if (op.kind == OpKind::relabel) {
+            live[op.target] = static_cast<Category>(op.detail);
+        } else if (op.kind == OpKind::free) {
+            live.erase(op.target);
+        } else if (op.kind == OpKind::mark && static_cast<Mark>(op.detail) == Mark::optimizer_step) {
+            bytes = 0;  // of this step: in the first one there are no states yet
+            for (const auto& [target, category] : live) {
+                const Buffer& buffer = schedule.buffers[static_cast<std::size_t>(target)];
+                const bool counts = category == shard || category == gradient_shard || category == gradient ||
+                                    category == optimizer;
+                bytes += counts && !buffer.on_host ? buffer.bytes : 0;  // step counters lie on the host
+            }
+        }
+    }
+    return bytes;
+}
+
+/// The same as the memory table has it.
+std::int64_t shown_state_bytes(const PlanResult& plan) {
+    std::int64_t bytes = 0;
+    for (const char* name : {"parameter_shards", "gradient_shards", "optimizer_state"}) {
+        bytes += term(plan, name).largest_bytes;
+    }
+    return bytes;
+}
+
+/// Calls a step by dtype and by the elements of the full size.
+using Calls = std::map<std::pair<DType, std::int64_t>, std::int64_t>;
+Calls calls_of(const PlanResult& plan, CollectiveKind kind) {
+    Calls calls;
+    for (const Collective& call : plan.collectives) {
+        if (call.kind == kind) {
+            calls[{call.dtype, std::max(call.input_numel, call.output_numel)}] += call.count;
+        }
+    }
+    return calls;
 }
 
 std::int64_t unsharded_at(const PlanResult& plan, Phase phase, std::string_view unit) {
@@ -176,6 +226,101 @@ TEST(Case03, TheSizePolicyBreaksATie) {
                  evaluate(question, units_of(question, question.jobs[0]), question.jobs[0]));
 }
 
+/// The largest buffer that each unit's gradients ever have, by the unit's path.
+std::map<std::string, std::int64_t> gradient_buffers(const Schedule& schedule) {
+    std::map<std::string, std::int64_t> largest;
+    for (const Op& op : schedule.ops) {
+        if (op.kind != OpKind::allocate) {
+            continue;
+        }
+        const Buffer& buffer = schedule.buffers[static_cast<std::size_t>(op.target)];
+        if (buffer.category == Category::gradient && buffer.unit >= 0) {
+            std::int64_t& most = largest[schedule.units[static_cast<std::size_t>(buffer.unit)]];
+            most = std::max(most, buffer.bytes);
+        }
+    }
+    return largest;
+}
+
+LoraOptions lora_in(const std::string& name) {
+    const json::Document document(read_text(folder / name / "lora.json"), name + "/lora.json");
+    LoraOptions options;
+    options.rank = static_cast<int>(document.root().at("r").integer());
+    options.targets = document.root().at("target_modules").strings();
+    return options;
+}
+
+// 07: a flat parameter has one gradient, and the frozen members are part of it.
+TEST(Case07, AdaptersInsideAFrozenLayerReduceAllOfIt) {
+    const std::string name = "07-mixtral-lora-gradient-buffer";
+    const Case c(name, DType::float32);
+    const ModelGraph model = with_lora(c.model, lora_in(name));
+    const ModuleTree tree = flatten(model);
+    TrainingJob job = job_on("fsdp1", 8);
+    job.use_orig_params = true;
+    SweepQuestion question{.model = model,
+                           .tree = tree,
+                           .policy = of_class("MixtralDecoderLayer"),
+                           .sweep_thresholds = false,
+                           .jobs = {job},
+                           .cluster = gpus(8)};
+    const WrapPlan layers = units_of(question, job);
+    const std::int64_t adapters = c.expect.at("lora_numel_per_layer").integer();
+    const std::int64_t whole = c.expect.at("grad_numel_per_unit").integer();
+    EXPECT_EQ(whole, adapters + c.expect.at("layer_frozen_numel").integer());
+
+    const auto buffers = gradient_buffers(lower({.tree = tree, .plan = layers, .job = job}));
+    EXPECT_EQ(buffers.size(), 32U);  // the root is frozen
+    for (const auto& [unit, bytes] : buffers) {
+        EXPECT_EQ(bytes, c.expect.at("grad_bytes_bf16").integer()) << unit;
+    }
+    EXPECT_EQ(c.expect.at("warning_expected").boolean(), !layers.diagnostics.empty());
+    EXPECT_EQ(layers.diagnostics.size(), buffers.size());
+    for (const Diagnostic& d : layers.diagnostics) {
+        EXPECT_EQ(d.rule, WrapRule::frozen_with_trainable);
+        EXPECT_TRUE(buffers.contains(d.unit)) << d.unit;
+        EXPECT_THAT(d.message, HasSubstr("a gradient of " + std::to_string(whole) + " elements for " +
+                                         std::to_string(adapters) + " trainable ones"));
+    }
+
+    const PlanResult plan = evaluate(question, layers, job);
+    EXPECT_TRUE(plan.runs());
+    EXPECT_EQ(calls_of(plan, CollectiveKind::reduce_scatter), (Calls{{{DType::bfloat16, whole}, 32}}));
+    EXPECT_GE(term(plan, "unsharded_gradients").largest_bytes, c.expect.at("grad_bytes_bf16").integer());
+}
+
+TEST(Case07, AdaptersInUnitsOfTheirOwnReduceThemselvesOnly) {
+    const std::string name = "07-mixtral-lora-gradient-buffer";
+    const Case c(name, DType::float32);
+    const ModelGraph model = with_lora(c.model, lora_in(name));
+    const ModuleTree tree = flatten(model);
+    TrainingJob job = job_on("fsdp1", 8);
+    job.use_orig_params = true;
+    const std::vector<std::string> apart{"names:*.lora_?.default", "transformer:MixtralDecoderLayer"};
+    const SweepQuestion question{.model = model,
+                                 .tree = tree,
+                                 .policy = parse_policy(apart, tree),
+                                 .sweep_thresholds = false,
+                                 .jobs = {job},
+                                 .cluster = gpus(8)};
+    const WrapPlan plan = units_of(question, job);
+    EXPECT_TRUE(plan.diagnostics.empty());
+    std::int64_t of_one_layer = 0;
+    for (const auto& [unit, bytes] : gradient_buffers(lower({.tree = tree, .plan = plan, .job = job}))) {
+        EXPECT_THAT(unit, HasSubstr(".lora_"));
+        of_one_layer += unit.find(".layers.7.") != std::string::npos ? bytes : 0;
+    }
+    EXPECT_EQ(of_one_layer, c.expect.at("ideal_grad_bytes_bf16").integer());
+    const PlanResult result = evaluate(question, plan, job);
+    std::int64_t reduced = 0;
+    for (const auto& [call, count] : calls_of(result, CollectiveKind::reduce_scatter)) {
+        reduced += call.second * count;
+    }
+    EXPECT_EQ(reduced, 32 * c.expect.at("lora_numel_per_layer").integer());
+    EXPECT_LT(term(result, "unsharded_gradients").largest_bytes,
+              c.expect.at("grad_bytes_bf16").integer() / 100);
+}
+
 // 10: rows with fewer of them than ranks.
 TEST(Case10, RowsOnEightRanks) {
     const Case c("10-fsdp2-small-first-dimension");
@@ -242,6 +387,46 @@ TEST(Case11, NoWrappingGathersEverything) {
               state);
 }
 
+// 15: the stored dtype decides about states, the compute dtype about what is gathered.
+TEST(Case15, UpcastShardsDoubleTheStatesAndNotTheGathers) {
+    struct Stored {
+        DType dtype;
+        const char* states;
+        const char* checkpoint;
+    };
+    for (const Stored& stored :
+         {Stored{DType::bfloat16, "pure_bf16_state_bytes_per_gpu", "checkpoint_bytes_bf16"},
+          Stored{DType::float32, "upcast_state_bytes_per_gpu", "checkpoint_bytes_fp32"}}) {
+        const Case c("15-mixed-precision-upcast", stored.dtype);
+        EXPECT_EQ(c.tree.numel[0], c.expect.at("params").integer());
+        const std::int64_t layer_bytes = c.expect.at("gathered_layer_bytes").integer();
+        for (const char* runtime : {"fsdp1", "fsdp2"}) {
+            SCOPED_TRACE(std::string(runtime) + ", " + stored.states);
+            const TrainingJob job = job_on(runtime, 8);  // computes in bfloat16
+            const SweepQuestion question{.model = c.model,
+                                         .tree = c.tree,
+                                         .policy = of_class("MistralDecoderLayer"),
+                                         .sweep_thresholds = false,
+                                         .jobs = {job},
+                                         .cluster = gpus(8)};
+            const SweepResult result = sweep(question);
+            ASSERT_EQ(result.plans.size(), 1U);
+            const PlanResult& plan = result.plans.front();
+            const Schedule schedule = lower({.tree = c.tree, .plan = plan.wrap, .job = job});
+            EXPECT_EQ(state_bytes(schedule), c.expect.at(stored.states).integer());
+            EXPECT_EQ(shown_state_bytes(plan), c.expect.at(stored.states).integer());
+            EXPECT_EQ(8 * term(plan, "parameter_shards").largest_bytes,
+                      c.expect.at(stored.checkpoint).integer());
+            // Each of 32 layers in forward and in backward, beside the root's embedding, head and norm.
+            const Calls gathers = calls_of(plan, CollectiveKind::all_gather);
+            EXPECT_EQ(gathers.size(), 2U);
+            const auto layers = gathers.find({DType::bfloat16, layer_bytes / 2});
+            ASSERT_NE(layers, gathers.end());
+            EXPECT_EQ(layers->second, 64);
+        }
+    }
+}
+
 // 16: logits are not sharded.
 TEST(Case16, LogitsOfALongSequence) {
     const Case c("16-logits-memory", DType::float32);
@@ -265,6 +450,90 @@ TEST(Case16, LogitsOfALongSequence) {
                                  .cluster = gpus(8)};
     const PlanResult plan = evaluate(question, units_of(question, job), job);
     EXPECT_EQ(term(plan, "logits").largest_bytes, c.expect.at("bf16_bytes").integer());
+}
+
+// 17: of a mesh only the shard dimension divides.
+struct MeshCase {
+    const char* runtime;
+    Strategy strategy;
+    Mesh mesh;
+    const char* states;
+};
+
+TEST(Case17, OnlyTheShardDimensionDividesTheStates) {
+    const Case c("17-hsdp-mesh", DType::float32);
+    const std::int64_t params = c.expect.at("params").integer();
+    EXPECT_EQ(c.tree.numel[0], params);
+    const std::int64_t shard_of_layer =
+        c.expect.at("interhost_allreduce_numel_per_layer_per_rank_2x8").integer();
+    using enum Strategy;
+    for (const MeshCase& m : {MeshCase{"fsdp1", full_shard, {1, 16}, "full_16_bytes"},
+                              MeshCase{"fsdp2", full_shard, {1, 16}, "full_16_bytes"},
+                              MeshCase{"fsdp1", hybrid_shard, {2, 8}, "hsdp_2x8_bytes"},
+                              MeshCase{"fsdp2", hybrid_shard, {2, 8}, "hsdp_2x8_bytes"},
+                              MeshCase{"fsdp2", hybrid_shard, {16, 1}, "hsdp_16x1_bytes"},
+                              MeshCase{"ddp", no_shard, {16, 1}, "hsdp_16x1_bytes"}}) {
+        SCOPED_TRACE(std::string(m.runtime) + ", " + m.states);
+        TrainingJob job = job_on(m.runtime, 16);
+        job.strategy = m.strategy;
+        job.mesh = m.mesh;
+        const SweepQuestion question{.model = c.model,
+                                     .tree = c.tree,
+                                     .policy = of_class("LlamaDecoderLayer"),
+                                     .sweep_thresholds = false,
+                                     .jobs = {job},
+                                     .cluster = gpus(16)};
+        EXPECT_EQ(question.cluster.nodes(), c.document.root().at("settings").at("hosts").integer());
+        const SweepResult result = sweep(question);
+        ASSERT_EQ(result.plans.size(), 1U);
+        const PlanResult& plan = result.plans.front();
+        const Schedule schedule = lower({.tree = c.tree, .plan = plan.wrap, .job = job});
+        EXPECT_EQ(state_bytes(schedule), c.expect.at(m.states).integer());
+        EXPECT_EQ(shown_state_bytes(plan), c.expect.at(m.states).integer());
+        std::int64_t reduced = 0;
+        for (const Collective& call : plan.collectives) {
+            if (call.kind == CollectiveKind::all_reduce) {
+                EXPECT_EQ(call.ranks, m.mesh.replicate);
+                reduced += call.input_numel * call.count;
+            } else if (call.kind != CollectiveKind::broadcast) {
+                EXPECT_EQ(call.ranks, m.mesh.shard);  // within one host under 2x8
+                EXPECT_GT(call.ranks, 1);
+            }
+        }
+        EXPECT_EQ(reduced, m.mesh.replicate > 1 ? params / m.mesh.shard : 0);
+        if (m.mesh == Mesh{.replicate = 2, .shard = 8}) {
+            std::int64_t of_layers = 0;
+            for (const Collective& call : plan.collectives) {
+                const bool layer =
+                    call.kind == CollectiveKind::all_reduce && call.input_numel == shard_of_layer;
+                of_layers += layer && call.group == RankGroup::replicate ? call.count : 0;
+            }
+            EXPECT_EQ(of_layers, 32);
+        }
+    }
+}
+
+TEST(Case17, AMeshOfOtherRanksIsRefused) {
+    const Case c("17-hsdp-mesh", DType::float32);
+    TrainingJob job = job_on("fsdp2", 16);
+    job.strategy = Strategy::hybrid_shard;
+    job.mesh = parse_mesh("3x8");
+    const SweepQuestion question{.model = c.model,
+                                 .tree = c.tree,
+                                 .policy = of_class("LlamaDecoderLayer"),
+                                 .sweep_thresholds = false,
+                                 .jobs = {job},
+                                 .cluster = gpus(16)};
+    const std::string expected(c.expect.at("mesh_3x8_error").string());
+    ASSERT_TRUE(expected.starts_with("mesh "));
+    try {
+        sweep(question);
+        FAIL();
+    } catch (const Error& error) {
+        ASSERT_EQ(error.faults().size(), 1U);
+        EXPECT_EQ(error.faults().front().where, "--mesh");
+        EXPECT_EQ(error.faults().front().message, "3x8 " + expected.substr(5));
+    }
 }
 
 // 18: what is ignored lies whole on every rank.
@@ -295,7 +564,6 @@ TEST(Case18, IgnoredParametersAreReplicated) {
     expect_units(c.expect.at("block_policy"), blocks);
     EXPECT_EQ(term(blocks, "replicated_parameters").bytes.value,
               4 * c.expect.at("replicated_numel_per_rank").integer());
-    EXPECT_EQ(term(blocks, "replicated_gradients").bytes.value, 0);  // they are frozen
     question.policy = by_size(20000);
     expect_units(c.expect.at("size_policy_20000"), evaluated());
 }
