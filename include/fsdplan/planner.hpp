@@ -143,8 +143,13 @@ struct StepResult {
     std::vector<Assumption> assumptions;
 };
 
+struct StepOptions {
+    bool contention = false;  ///< kernels and collectives slow each other down: usual_contention()
+    AllocatorOptions allocator;
+};
+
 /// The question's policy under its only job. Throws Error(input) for a job that cannot be.
-StepResult simulate_step(const SweepQuestion& question);
+StepResult simulate_step(const SweepQuestion& question, const StepOptions& options = {});
 
 /// The units of a policy as the job's runtime would have them: policies of FSDP1 become fully_shard calls for
 /// FSDP2, and DDP has one unit.

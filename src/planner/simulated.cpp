@@ -36,7 +36,7 @@ SimulatedPlan simulate_plan(const Evaluation& about, const WrapPlan& plan, const
     return out;
 }
 
-StepResult simulate_step(const SweepQuestion& question) {
+StepResult simulate_step(const SweepQuestion& question, const StepOptions& options) {
     const TrainingJob& job = question.jobs.front();
     check(job, question.cluster.gpus);
     const ModelFacts facts = facts_of(question.model, question.tree);
@@ -46,7 +46,12 @@ StepResult simulate_step(const SweepQuestion& question) {
     out.plan = evaluate(about, out.wrap, job);
     out.plan.label = runtime(job.runtime).has_units ? label_of(question.tree, out.wrap) : "whole model";
     out.schedule = schedule_of(about, out.wrap, job);
-    out.run = simulate(out.schedule, question.cluster, options_for(about, out.schedule, job), &out.log);
+    SimulationOptions simulation = options_for(about, out.schedule, job);
+    simulation.memory->allocator = options.allocator;
+    if (options.contention) {
+        simulation.contention = usual_contention(question.cluster.gpu);
+    }
+    out.run = simulate(out.schedule, question.cluster, simulation, &out.log);
     return out;
 }
 

@@ -86,5 +86,20 @@ TEST(StepReport, TooLittleMemoryIsAnAnswer) {
     EXPECT_THAT(text_report(*simulated.question, result), testing::StartsWith("out of memory in "));
 }
 
+// Pages are mapped one by one instead of whole segments.
+TEST(SimulateStep, TheAllocatorsOptionsReachTheReplay) {
+    const Simulated simulated;
+    const StepOptions expandable{.allocator = parse_alloc_conf("expandable_segments:True")};
+    const StepResult result = simulate_step(*simulated.question, expandable);
+    EXPECT_NE(result.run.reserved_bytes->value, simulated.result.run.reserved_bytes->value);
+}
+
+TEST(SimulateStep, ContentionNeverMakesAStepFaster) {
+    const Simulated simulated;
+    const StepResult slowed = simulate_step(*simulated.question, {.contention = true});
+    EXPECT_EQ(slowed.run.method, Method::event_simulator);
+    EXPECT_GE(slowed.run.step_ns.value, simulated.result.run.step_ns.value);
+}
+
 }  // namespace
 }  // namespace fsdplan

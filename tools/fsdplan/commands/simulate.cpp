@@ -2,6 +2,7 @@
 
 #include <memory>
 
+#include "arguments.hpp"
 #include "base/file.hpp"
 #include "cluster_options.hpp"
 #include "command.hpp"
@@ -20,6 +21,8 @@ struct SimulateOptions {
     ClusterOptions cluster;
     JobOptions job;
     PolicyOptions policy{.default_policy = "blocks"};
+    std::string alloc_conf;
+    bool contention = false;
     OutputOptions output;
 };
 
@@ -64,6 +67,8 @@ std::string written(const SweepQuestion& question, const StepResult& result, For
 int run(const SimulateOptions& options) {
     const std::string& file = options.output.file;
     const Format format = file.empty() ? Format::json : format_of(file);  // a bad name stops before the work
+    const StepOptions step{.contention = options.contention,
+                           .allocator = parse_alloc_conf(options.alloc_conf, "--alloc-conf")};
     std::vector<Assumption> assumptions;
     const ModelGraph model = load_for_training(options.model, assumptions);
     const ModuleTree tree = flatten(model);
@@ -81,12 +86,15 @@ int run(const SimulateOptions& options) {
                                  .wrap = options.policy.wrap_options(tree),
                                  .jobs = {jobs.front().job},
                                  .cluster = cluster};
-    StepResult result = simulate_step(question);
+    StepResult result = simulate_step(question, step);
     const auto append = [&](std::vector<Assumption> more) {
         assumptions.insert(assumptions.end(), more.begin(), more.end());
     };
     append(options.cluster.assumptions(cluster));
     append(options.job.assumptions(model, question.jobs.front()));
+    assumptions.push_back({"allocator",
+                           options.alloc_conf.empty() ? "PyTorch's defaults" : options.alloc_conf,
+                           options.alloc_conf.empty() ? "default" : "--alloc-conf", "PYTORCH_ALLOC_CONF"});
     result.assumptions = std::move(assumptions);
     if (!file.empty()) {
         write_file(file, written(question, result, format));
@@ -113,6 +121,12 @@ constinit const cli::CommandInfo simulate{
         options->cluster.declare(arguments);
         options->job.declare(arguments);
         options->policy.declare(arguments);
+        arguments.group("Device");
+        arguments.option(
+            "--alloc-conf", options->alloc_conf,
+            "the allocator's options as PYTORCH_ALLOC_CONF has them, e.g. expandable_segments:True", "TEXT");
+        arguments.flag("--contention", options->contention,
+                       "kernels and collectives slow each other down (event simulator)");
         arguments.group("Output");
         options->output.declare(arguments, "JSON, a trace for Perfetto or a memory snapshot by the suffix");
         return [options] { return cli::run(*options); };
