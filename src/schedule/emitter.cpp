@@ -2,10 +2,10 @@
 
 namespace fsdplan {
 
-std::int32_t Emitter::buffer(const Buffer& buffer) {
-    out_.buffers.push_back(buffer);
-    live_.push_back(0);
-    return static_cast<std::int32_t>(out_.buffers.size()) - 1;
+void Emitter::reserve(std::size_t ops, std::size_t buffers) {
+    out_.ops.reserve(ops);
+    out_.buffers.reserve(buffers);
+    live_.reserve(buffers);
 }
 
 void Emitter::allocate(std::int32_t buffer) {

@@ -16,8 +16,15 @@ public:
 
     Pass pass = Pass::forward;
 
+    /// Makes room, so that the tables need not move while they grow.
+    void reserve(std::size_t ops, std::size_t buffers);
+
     /// Adds a buffer to the table; it has no memory before allocate().
-    std::int32_t buffer(const Buffer& buffer);
+    std::int32_t buffer(const Buffer& buffer) {
+        out_.buffers.push_back(buffer);
+        live_.push_back(0);
+        return static_cast<std::int32_t>(out_.buffers.size()) - 1;
+    }
     const Buffer& at(std::int32_t buffer) const { return out_.buffers[static_cast<std::size_t>(buffer)]; }
     bool is_live(std::int32_t buffer) const { return live_[static_cast<std::size_t>(buffer)] != 0; }
 

@@ -8,8 +8,8 @@ namespace {
 
 using Call = ForwardProgram::Call;
 
-bool is_container(const ModuleTree& tree, ModuleIndex m) {
-    const std::string_view name = short_name(tree.class_info(m).name);
+bool is_container(const ModuleClass& of) {
+    const std::string_view name = short_name(of.name);
     return name == "ModuleList" || name == "ModuleDict" || name == "ParameterList" || name == "ParameterDict";
 }
 
@@ -110,9 +110,13 @@ private:
 };
 
 std::vector<ModuleIndex> in_order_of_registration(const ModuleTree& tree) {
+    std::vector<char> container(tree.classes.size());
+    std::ranges::transform(tree.classes, container.begin(),
+                           [](const ModuleClass& of) { return is_container(of) ? 1 : 0; });
     std::vector<ModuleIndex> order;
+    order.reserve(tree.size());
     for (std::size_t m = 0; m < tree.size(); ++m) {
-        if (!is_container(tree, static_cast<ModuleIndex>(m))) {
+        if (container[at(tree.class_of[m])] == 0) {
             order.push_back(static_cast<ModuleIndex>(m));
         }
     }

@@ -38,10 +38,10 @@ struct Handle {
         TensorIndex tensor{};
         std::int32_t gradient = -1;  // buffer of its part of the gradient, as autograd computes it
         std::int64_t local_numel = 0;
-        std::vector<std::int32_t> states;
+        bool has_states = false;
     };
     std::vector<Member> members;
-    std::vector<std::int32_t> flat_states;  // without use_orig_params
+    bool has_flat_states = false;  // without use_orig_params
 
     std::int32_t shard = -1;
     std::int32_t low_precision_shard = -1;
@@ -88,6 +88,7 @@ class Fsdp1 final : public UnitRuntime {
 public:
     Fsdp1(const LoweringInput& input, Schedule& out) : job_(input.job), loop_(input, out), emit_(loop_.emit) {
         handles_.resize(loop_.units.size());
+        gradient_of_.resize(loop_.tree.tensors.size(), -1);
         for (std::size_t u = 0; u < handles_.size(); ++u) {
             set_up(static_cast<std::int32_t>(u));
         }
@@ -268,10 +269,9 @@ public:
         if (unit < 0) {
             return;
         }
-        for (Handle::Member& member : handle(unit).members) {
-            if (member.tensor == t && !emit_.is_live(member.gradient)) {
-                emit_.allocate(member.gradient);
-            }
+        const std::int32_t gradient = gradient_of_[at(t)];
+        if (!emit_.is_live(gradient)) {
+            emit_.allocate(gradient);
         }
     }
 
@@ -330,7 +330,8 @@ private:
             Handle::Member member{.tensor = plan.parameters[i]};
             member.local_numel = local_numel(layout.offsets[i], numels[i], h.shard_numel, 0);
             member.gradient = buffer(unit, numels[i], h.param, Category::gradient, Stream::compute);
-            h.members.push_back(std::move(member));
+            gradient_of_[at(member.tensor)] = member.gradient;
+            h.members.push_back(member);
         }
         add_collectives(h, flat_ranks);
     }
@@ -811,25 +812,25 @@ private:
     }
 
     void create_states(Handle& h) {
-        const auto add = [&](std::vector<std::int32_t>& states, std::int64_t numel) {
-            if (!states.empty() || numel == 0) {
+        const auto add = [&](bool& has_states, std::int64_t numel) {
+            if (has_states || numel == 0) {
                 return;
             }
+            has_states = true;
             for (const StateBuffer& state : optimizer_states(job_, numel, h.orig)) {
-                states.push_back(emit_.buffer(
+                emit_.allocate(emit_.buffer(
                     {.bytes = state.bytes, .category = Category::optimizer, .on_host = state.on_host}));
-                emit_.allocate(states.back());
             }
         };
         if (!job_.use_orig_params) {
             local_.add(h.shard_numel, h.orig);
-            add(h.flat_states, h.shard_numel);
+            add(h.has_flat_states, h.shard_numel);
             return;
         }
         for (Handle::Member& member : h.members) {
             if (loop_.tree.tensors[at(member.tensor)].requires_grad) {
                 local_.add(member.local_numel, h.orig);
-                add(member.states, member.local_numel);
+                add(member.has_states, member.local_numel);
             }
         }
     }
@@ -838,6 +839,7 @@ private:
     TrainingLoop loop_;
     Emitter& emit_;
     std::vector<Handle> handles_;
+    std::vector<std::int32_t> gradient_of_;  // buffer of each parameter's part of its unit's gradient
     std::vector<std::int32_t> pre_forward_order_;
     std::vector<std::int32_t> post_forward_order_;
     std::deque<std::int32_t> free_events_;

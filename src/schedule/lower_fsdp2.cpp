@@ -39,7 +39,7 @@ struct Member {
     std::int32_t rearranged = -1;   // gradient with the sharded dimension in front
     bool has_gradient = false;
     bool has_accumulated = false;
-    std::vector<std::int32_t> states;
+    bool has_states = false;
     std::int32_t accumulator = -1;  // node of its .grad in this graph
 };
 
@@ -991,13 +991,13 @@ private:
     }
 
     void create_states(Member& m) {
-        if (!m.states.empty()) {
+        if (m.has_states) {
             return;
         }
+        m.has_states = true;
         for (const StateBuffer& state : optimizer_states(job_, m.owned_numel, m.orig)) {
-            m.states.push_back(emit_.buffer(
+            emit_.allocate(emit_.buffer(
                 {.bytes = state.bytes, .category = Category::optimizer, .on_host = state.on_host}));
-            emit_.allocate(m.states.back());
         }
     }
 

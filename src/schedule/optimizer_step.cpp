@@ -47,21 +47,21 @@ std::int64_t temporary_bytes(const Optimizer& optimizer, const LocalParameters& 
 
 }  // namespace
 
-std::vector<StateBuffer> optimizer_states(const TrainingJob& job, std::int64_t numel, DType dtype) {
+StateBuffers optimizer_states(const TrainingJob& job, std::int64_t numel, DType dtype) {
     const std::int64_t bytes = bytes_of(numel, dtype).count;
     const bool on_host = job.offload;
     switch (job.optimizer.kind) {
         case Kind::adamw:
-            return {{bytes, on_host},
-                    {bytes, on_host},
-                    {step_bytes, on_host || job.optimizer.implementation != Implementation::fused}};
+            return StateBuffers(
+                StateBuffer{bytes, on_host}, StateBuffer{bytes, on_host},
+                StateBuffer{step_bytes, on_host || job.optimizer.implementation != Implementation::fused});
         case Kind::adam8bit: {
             if (numel < smallest_of_8bit) {
                 const std::int64_t moments = bytes_of(numel, DType::float32).count;
-                return {{moments, on_host}, {moments, on_host}};
+                return StateBuffers(StateBuffer{moments, on_host}, StateBuffer{moments, on_host});
             }
             const std::int64_t moment = numel + scale_bytes * ceil_div(numel, block_of_8bit);
-            return {{moment, on_host}, {moment, on_host}};
+            return StateBuffers(StateBuffer{moment, on_host}, StateBuffer{moment, on_host});
         }
         case Kind::sgd:
             break;

@@ -1,6 +1,7 @@
 #pragma once
 
-#include <vector>
+#include <array>
+#include <cstddef>
 
 #include "schedule/emitter.hpp"
 
@@ -11,13 +12,27 @@ struct StateBuffer {
     std::int64_t bytes = 0;
     bool on_host = false;
 };
+class StateBuffers {
+public:
+    StateBuffers() = default;
+    template <typename... More>
+    explicit StateBuffers(const StateBuffer& first, const More&... more)
+        : states_{first, more...}, size_(1 + sizeof...(more)) {}
+
+    const StateBuffer* begin() const { return states_.data(); }
+    const StateBuffer* end() const { return states_.data() + size_; }
+
+private:
+    std::array<StateBuffer, 3> states_{};
+    std::size_t size_ = 0;
+};
 
 /// States of one local parameter of `numel` elements.
 ///
 /// AdamW: two moments in the parameter's dtype and a float32 count of steps, which lies in host memory unless
 /// the implementation is fused. 8-bit Adam: a byte an element and moment, a float32 scale for 256 elements;
 /// below 4,096 elements the moments stay in float32. SGD without momentum: nothing.
-std::vector<StateBuffer> optimizer_states(const TrainingJob& job, std::int64_t numel, DType dtype);
+StateBuffers optimizer_states(const TrainingJob& job, std::int64_t numel, DType dtype);
 
 /// What one rank's parameters come to.
 struct LocalParameters {

@@ -50,6 +50,7 @@ TrainingLoop::TrainingLoop(const LoweringInput& input, Schedule& out)
       unit_of_tensor_(input.tree.tensors.size(), -1),
       unit_of_call_(program.calls.size(), -1),
       modules_left_(units.size(), 0) {
+    reserve();
     std::vector<std::int32_t> unit_of_module(tree.size(), -1);
     for (std::size_t u = 0; u < units.size(); ++u) {
         out.units.push_back(units[u].name);
@@ -66,6 +67,20 @@ TrainingLoop::TrainingLoop(const LoweringInput& input, Schedule& out)
     list_regions();
     list_borders();
     list_work();
+}
+
+// About what FSDP2 takes, which handles parameters one by one; the others need less.
+void TrainingLoop::reserve() {
+    constexpr std::size_t ops_per_call = 4;
+    constexpr std::size_t ops_per_unit = 48;
+    constexpr std::size_t ops_per_parameter = 8;  // an iteration, and as many to begin with
+    constexpr std::size_t buffers_each = 10;
+    const std::size_t calls = program.calls.size();
+    const std::size_t parameters = tree.parameter.size();
+    const auto iterations = static_cast<std::size_t>(input_.iterations * job.accumulate);
+    emit.reserve(iterations * (ops_per_call * calls + ops_per_unit * units.size()) +
+                     (iterations + 1) * ops_per_parameter * parameters,
+                 calls + buffers_each * (units.size() + parameters));
 }
 
 // What a module that calls others does itself counts for the first leaf that it calls, as its parameters do.

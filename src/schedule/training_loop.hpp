@@ -91,6 +91,7 @@ private:
     friend struct BackwardVisitor;
     static std::size_t index(std::int32_t i) { return static_cast<std::size_t>(i); }
 
+    void reserve();
     void list_borders();
     void list_regions();
     void step();

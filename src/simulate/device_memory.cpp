@@ -309,7 +309,6 @@ MemoryProfile device_memory(const Schedule& schedule, const Timeline& timeline, 
     reached.fill(-1);
     for (std::size_t i = 0; i < schedule.ops.size() && !memory.out_of_memory(); ++i) {
         const Op& op = schedule.ops[i];
-        memory.begin(i);
         if (on_stream(op.kind)) {
             stream_end[static_cast<std::size_t>(op.stream)] = timeline.end_ns[i];
         }
@@ -336,6 +335,7 @@ MemoryProfile device_memory(const Schedule& schedule, const Timeline& timeline, 
         } else if (op.kind == OpKind::allocate && by_clock) {
             allocator.reached_everywhere(timeline.issued_ns[i]);
         }
+        memory.begin(i);
         memory.apply(i, timeline.issued_ns[i]);
     }
     return memory.take();

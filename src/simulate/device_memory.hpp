@@ -22,7 +22,7 @@ public:
     /// Segments (or runs of pages) that the last operation took or gave back.
     std::int64_t segments_changed() const { return segments_changed_; }
 
-    /// In front of every operation.
+    /// In front of every operation that apply() gets.
     void begin(std::size_t op) { log_.begin(schedule_, op); }
     /// An allocate, free, use or relabel at the host's time. Not after out_of_memory().
     void apply(std::size_t op, std::int64_t time_ns);

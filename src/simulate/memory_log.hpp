@@ -12,9 +12,12 @@ namespace fsdplan {
 class MemoryLog {
 public:
     explicit MemoryLog(const Schedule& schedule)
-        : category_(schedule.buffers.size()), bytes_(schedule.buffers.size()) {}
+        : category_(schedule.buffers.size()), bytes_(schedule.buffers.size()) {
+        // Most buffers come and go about once; more room comes as it is needed.
+        profile_.changes.reserve(2 * schedule.buffers.size());
+    }
 
-    /// In front of every operation, so that iterations begin where they do.
+    /// In front of every operation that apply() gets, so that iterations begin where they do.
     void begin(const Schedule& schedule, std::size_t at);
     /// An allocate, free or relabel. `device_bytes`: what the buffer takes; of an allocate only.
     void apply(const Schedule& schedule, std::size_t at, std::int64_t device_bytes,
