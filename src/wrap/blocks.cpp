@@ -32,9 +32,10 @@ std::vector<std::string> block_classes(const ModuleTree& tree) {
         }
         std::map<ClassIndex, int> count;
         for (const ModuleIndex c : tree.children(module)) {
-            // A block has modules of its own; a list of plain layers (or of lists) repeats nothing worth a
-            // unit.
-            if (tree.children(c).size() > 1 && !containers.matches(tree, c)) {
+            // A block has several modules, be they in one list (T5); a list of plain layers (or of lists)
+            // repeats nothing worth a unit.
+            const std::int32_t modules = tree.subtree_end[at(c)] - static_cast<std::int32_t>(c);
+            if (modules > 2 && !containers.matches(tree, c)) {
                 ++count[tree.class_of[at(c)]];
             }
         }
