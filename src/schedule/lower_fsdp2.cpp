@@ -21,6 +21,7 @@ constexpr std::int32_t pre_backward_hook = 0;
 struct Member {
     TensorIndex tensor{};
     std::int64_t numel = 0;
+    std::int64_t bytes = 0;         // of them, gathered
     std::int64_t padded_numel = 0;  // of the shard that every rank stores
     std::int64_t owned_numel = 0;   // of this rank, without padding
     bool trainable = false;
@@ -54,8 +55,9 @@ struct Group {
     std::int64_t post_forward_ranks = 0;  // to groups of so many ranks; 0: to shards
     bool unshards_in_backward = true;
     DType gather_dtype{};
-    std::int64_t gather_numel = 0;   // input of the gather from shards
-    std::int64_t gather_bytes = 0;   // its output
+    std::int64_t gather_numel = 0;  // input of the gather from shards
+    std::int64_t gather_bytes = 0;  // its output
+    std::int64_t copy_out_bytes = 0;
     std::int64_t staging_numel = 0;  // of it, cast first
     DType staging_dtype{};
     DType orig{};  // of the trainable members
@@ -399,11 +401,13 @@ private:
         set_reshard(g, unit, given, ranks);
         bool one_dtype = true;
         std::int64_t gather_bytes = 0;
+        g.members.reserve(plan.parameters.size());
         for (const TensorIndex t : plan.parameters) {
             const Tensor& tensor = loop_.tree.tensors[at(t)];
             Member m{
                 .tensor = t, .numel = tensor.numel, .trainable = tensor.requires_grad, .orig = tensor.dtype};
             m.gather = given.param && is_floating_point(tensor.dtype) ? *given.param : tensor.dtype;
+            m.bytes = bytes_of(m.numel, m.gather).count;
             m.along_rows = job_.fsdp2.shard_dim == 0 ||
                            static_cast<std::int64_t>(tensor.shape.size()) <= job_.fsdp2.shard_dim;
             if (m.along_rows) {
@@ -458,14 +462,15 @@ private:
         }
     }
 
-    void add_buffers(Member& m, std::int32_t unit, std::int64_t ranks, const Group& g) {
+    void add_buffers(Member& m, std::int32_t unit, std::int64_t ranks, Group& g) {
         const auto bytes = [](std::int64_t numel, DType dtype) { return bytes_of(numel, dtype).count; };
         const std::int64_t unsharded = bytes(m.padded_numel * ranks, m.gather);
+        g.copy_out_bytes += unsharded;
         m.shard = buffer(unit, bytes(m.padded_numel, m.orig), Category::shard, Stream::compute, job_.offload);
         m.unsharded = buffer(unit, unsharded, Category::unsharded, Stream::compute);
         if (!m.along_rows) {
             m.staging = buffer(unit, unsharded, Category::unsharded, Stream::compute);
-            m.rearranged = buffer(unit, bytes(m.numel, m.gather), Category::gradient, Stream::compute);
+            m.rearranged = buffer(unit, m.bytes, Category::gradient, Stream::compute);
         }
         if (g.post_forward_ranks > 0) {
             m.post_forward_shard =
@@ -473,8 +478,8 @@ private:
             m.post_forward_shards.push_back(m.post_forward_shard);
         }
         if (m.trainable) {
-            m.gradient = buffer(unit, bytes(m.numel, m.gather), Category::gradient, Stream::compute);
-            m.incoming = buffer(unit, bytes(m.numel, m.gather), Category::gradient, Stream::compute);
+            m.gradient = buffer(unit, m.bytes, Category::gradient, Stream::compute);
+            m.incoming = buffer(unit, m.bytes, Category::gradient, Stream::compute);
             m.accumulated = buffer(unit, bytes(m.numel, g.reduce.value_or(m.gather)), Category::gradient,
                                    Stream::compute);
         }
@@ -567,15 +572,13 @@ private:
         if (job_.mesh.shard > 1) {
             emit_.wait(Stream::compute, g.gather_event);
         }
-        std::int64_t bytes = 0;
         for (const Member& m : g.members) {
             emit_.allocate(m.unsharded);
             if (m.staging >= 0) {
                 emit_.allocate(m.staging);
             }
-            bytes += bytes_of(m.padded_numel * job_.mesh.shard, m.gather).count;
         }
-        emit_.copy(bytes, unit, Stream::compute);
+        emit_.copy(g.copy_out_bytes, unit, Stream::compute);
         for (const Member& m : g.members) {
             emit_.release(m.staging);
             if (g.sharded == Group::Sharded::post_forward) {
@@ -693,7 +696,7 @@ private:
             if (!emit_.is_live(m.accumulated)) {
                 emit_.allocate(m.accumulated);
             }
-            emit_.copy(bytes_of(m.numel, m.gather).count, loop_.unit_of(m.tensor), Stream::compute);
+            emit_.copy(m.bytes, loop_.unit_of(m.tensor), Stream::compute);
             emit_.free(m.gradient);
             m.kept = m.accumulated;
         }
@@ -715,7 +718,7 @@ private:
         g.training = Group::Training::post_backward;
         for (Member& m : g.members) {
             if (m.has_accumulated && m.has_gradient) {
-                emit_.copy(bytes_of(m.numel, m.gather).count, unit, Stream::compute);
+                emit_.copy(m.bytes, unit, Stream::compute);
                 if (m.kept != m.accumulated) {
                     emit_.free(m.kept);
                 }
@@ -744,7 +747,7 @@ private:
         }
         if (m.kept != m.accumulated) {
             emit_.allocate(m.accumulated);
-            emit_.copy(bytes_of(m.numel, m.gather).count, unit, Stream::compute);
+            emit_.copy(m.bytes, unit, Stream::compute);
             emit_.free(m.gradient);
         }
         m.has_gradient = false;
@@ -755,36 +758,38 @@ private:
     struct Gradient {
         Member* member = nullptr;
         std::int32_t buffer = -1;
+        std::int32_t source = -1;       // what is copied: that, or its rearranged copy
         std::int64_t padded_numel = 0;  // on all ranks
     };
 
-    std::vector<Gradient> collect(Group& g) {
-        std::vector<Gradient> out;
+    void collect(Group& g) {
+        gradients_.clear();
+        const auto add = [&](Member& m, std::int32_t from) {
+            gradients_.push_back({&m, from, from, m.padded_numel * job_.mesh.shard});
+        };
         for (Member& m : g.members) {
-            const std::int64_t padded = m.padded_numel * job_.mesh.shard;
             if (m.has_accumulated) {
-                out.push_back({&m, m.accumulated, padded});
+                add(m, m.accumulated);
                 m.has_accumulated = false;
                 if (&m == &g.members.back()) {
                     kept_by_caller_ = m.accumulated;
                 }
             } else if (m.has_gradient) {
-                out.push_back({&m, m.kept, padded});
+                add(m, m.kept);
                 m.has_gradient = false;
                 if (m.kept == m.accumulated && &m == &g.members.back()) {
                     kept_by_caller_ = m.kept;
                 }
             } else if (job_.fsdp2.reduce_scatter_unused_params && g.ever_gathered && m.trainable) {
                 emit_.allocate(m.gradient);
-                out.push_back({&m, m.gradient, padded});
+                add(m, m.gradient);
             }
         }
-        return out;
     }
 
     void reduce(std::int32_t unit) {
         Group& g = group(unit);
-        const std::vector<Gradient> gradients = collect(g);
+        collect(g);
         if (reshard_after_backward_) {
             reshard(unit);
         }
@@ -792,48 +797,43 @@ private:
                                                       job_.fsdp2.reduce_scatter_max_input_buffers) {
             release_oldest_input();
         }
-        if (gradients.empty()) {
+        if (gradients_.empty()) {
             return;
         }
         emit_.release(g.held_output);
-        reduce_gradients(g, unit, gradients);
+        reduce_gradients(g, unit);
     }
 
-    void reduce_gradients(Group& g, std::int32_t unit, const std::vector<Gradient>& gradients) {
+    void reduce_gradients(Group& g, std::int32_t unit) {
         const std::int64_t ranks = job_.mesh.shard;
-        const DType dtype = g.reduce.value_or(gradients.front().member->gather);
-        std::vector<std::int32_t> held;  // what local variables keep until the end
-        std::vector<std::int32_t> sources;
+        const DType dtype = g.reduce.value_or(gradients_.front().member->gather);
+        std::int32_t held = -1;  // what a local variable keeps until the end
         std::int64_t numel = 0;
         std::int64_t bytes = 0;
-        for (const Gradient& gradient : gradients) {
+        for (Gradient& gradient : gradients_) {
             numel += gradient.padded_numel;
-            bytes += bytes_of(gradient.member->numel, gradient.member->gather).count;
-            std::int32_t source = gradient.buffer;
+            bytes += gradient.member->bytes;
             if (ranks > 1 && !gradient.member->along_rows) {
                 emit_.allocate(gradient.member->rearranged);
-                source = gradient.member->rearranged;
-                for (const std::int32_t b : held) {
-                    emit_.release(b);
-                }
-                held.assign(1, gradient.buffer);
+                gradient.source = gradient.member->rearranged;
+                emit_.release(held);
+                held = gradient.buffer;
             }
-            sources.push_back(source);
         }
         const std::int32_t input =
             reduce_buffer(g, unit, bytes_of(numel, dtype).count, Category::reduce_input, Stream::compute);
         emit_.allocate(input);
         emit_.copy(bytes, unit, Stream::compute);
         // The last gradient stays in a loop variable.
-        const bool of_last_member = gradients.back().member == &g.members.back();
+        const bool of_last_member = gradients_.back().member == &g.members.back();
         const bool keeps_last = ranks > 1 && (of_last_member || !torch_.widens_gradients_early);
-        const std::int32_t last = keeps_last ? gradients.back().buffer : -1;
+        const std::int32_t last = keeps_last ? gradients_.back().buffer : -1;
         if (keeps_last && of_last_member && implied_reduce(g)) {
             kept_by_caller_ = last;
         }
-        for (const std::int32_t source : sources) {
-            if (source != last && source != kept_by_caller_) {
-                emit_.release(source);
+        for (const Gradient& gradient : gradients_) {
+            if (gradient.source != last && gradient.source != kept_by_caller_) {
+                emit_.release(gradient.source);
             }
         }
         emit_.after(reduce_scatter_stream, Stream::compute);
@@ -854,10 +854,8 @@ private:
             emit_.copy(bytes_of(numel, dtype).count, unit, reduce_scatter_stream);
         }
         reduce_scatter_states_.push_back({input, emit_.record(reduce_scatter_stream)});
-        finish_reduction(g, unit, gradients, output, dtype, numel / ranks, factors);
-        for (const std::int32_t b : held) {
-            emit_.release(b);
-        }
+        finish_reduction(g, unit, output, dtype, numel / ranks, factors);
+        emit_.release(held);
         if (last != kept_by_caller_) {
             emit_.release(last);
         }
@@ -904,8 +902,8 @@ private:
         }
     }
 
-    void finish_reduction(Group& g, std::int32_t unit, const std::vector<Gradient>& gradients,
-                          std::int32_t output, DType dtype, std::int64_t numel, const Factors& factors) {
+    void finish_reduction(Group& g, std::int32_t unit, std::int32_t output, DType dtype, std::int64_t numel,
+                          const Factors& factors) {
         Stream last = reduce_scatter_stream;
         const bool replicated = is_hybrid(job_.strategy) || has_replicas();
         if (replicated) {
@@ -959,7 +957,7 @@ private:
             g.has_sharded_gradient = true;
             emit_.relabel(result, Category::gradient_shard);
         }
-        for (const Gradient& gradient : gradients) {
+        for (const Gradient& gradient : gradients_) {
             reduced_[at(gradient.member->tensor)] = 1;
         }
         emit_.release(g.partial);
@@ -1011,6 +1009,7 @@ private:
     TrainingLoop loop_;
     Emitter& emit_;
     std::vector<Group> groups_;
+    std::vector<Gradient> gradients_;  // of the reduction under way
     std::vector<std::int32_t> place_;  // of each tensor among the members of its group
     std::vector<char> reduced_;        // tensors whose sharded gradient is there
     std::vector<std::int32_t> post_forward_order_;

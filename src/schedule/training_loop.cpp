@@ -99,20 +99,16 @@ void TrainingLoop::list_work() {
         sum.launches += part.launches;
         sum.backward_launches += part.backward_launches;
     };
-    work_.resize(program.calls.size(), {.launches = 0, .backward_launches = 0});
-    std::vector<std::size_t> callers;
+    work_.reserve(program.calls.size());
+    std::size_t callers_begin = 0;  // since the last leaf
     for (std::size_t c = 0; c < program.calls.size(); ++c) {
-        const CallWork& own = input_.work[at(program.calls[c].module)];
-        work_[c].input_bytes = own.input_bytes;
-        if (!program.calls[c].leaf) {
-            callers.push_back(c);
-            continue;
+        work_.push_back(input_.work[at(program.calls[c].module)]);
+        if (program.calls[c].leaf) {
+            for (; callers_begin < c; ++callers_begin) {
+                add(work_[c], work_[callers_begin]);
+            }
+            callers_begin = c + 1;
         }
-        add(work_[c], own);
-        for (const std::size_t caller : callers) {
-            add(work_[c], input_.work[at(program.calls[caller].module)]);
-        }
-        callers.clear();
     }
     saved_.assign(program.calls.size(), -1);
     inputs_kept_.assign(program.calls.size(), -1);
