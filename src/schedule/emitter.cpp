@@ -8,42 +8,6 @@ void Emitter::reserve(std::size_t ops, std::size_t buffers) {
     live_.reserve(buffers);
 }
 
-void Emitter::allocate(std::int32_t buffer) {
-    const Buffer& b = row(buffer);
-    if (b.bytes == 0) {
-        return;
-    }
-    FSDPLAN_ASSERT(!is_live(buffer), "a buffer is allocated once before it is freed");
-    live_[static_cast<std::size_t>(buffer)] = 1;
-    add({.kind = OpKind::allocate,
-         .stream = b.stream,
-         .pass = pass,
-         .unit = b.unit,
-         .target = buffer,
-         .bytes = b.bytes});
-}
-
-void Emitter::free(std::int32_t buffer) {
-    const Buffer& b = row(buffer);
-    if (b.bytes == 0) {
-        return;
-    }
-    FSDPLAN_ASSERT(is_live(buffer), "only what is allocated is freed");
-    live_[static_cast<std::size_t>(buffer)] = 0;
-    add({.kind = OpKind::free,
-         .stream = b.stream,
-         .pass = pass,
-         .unit = b.unit,
-         .target = buffer,
-         .bytes = b.bytes});
-}
-
-void Emitter::release(std::int32_t buffer) {
-    if (buffer >= 0 && is_live(buffer)) {
-        free(buffer);
-    }
-}
-
 void Emitter::use(std::int32_t buffer, Stream stream) {
     if (row(buffer).stream != stream && is_live(buffer)) {
         add({.kind = OpKind::use,

@@ -64,4 +64,42 @@ private:
     std::map<Key, std::int32_t> collectives_;
 };
 
+// Most of a schedule is buffers that come and go.
+
+inline void Emitter::allocate(std::int32_t buffer) {
+    const Buffer& b = row(buffer);
+    if (b.bytes == 0) {
+        return;
+    }
+    FSDPLAN_ASSERT(!is_live(buffer), "a buffer is allocated once before it is freed");
+    live_[static_cast<std::size_t>(buffer)] = 1;
+    add({.kind = OpKind::allocate,
+         .stream = b.stream,
+         .pass = pass,
+         .unit = b.unit,
+         .target = buffer,
+         .bytes = b.bytes});
+}
+
+inline void Emitter::free(std::int32_t buffer) {
+    const Buffer& b = row(buffer);
+    if (b.bytes == 0) {
+        return;
+    }
+    FSDPLAN_ASSERT(is_live(buffer), "only what is allocated is freed");
+    live_[static_cast<std::size_t>(buffer)] = 0;
+    add({.kind = OpKind::free,
+         .stream = b.stream,
+         .pass = pass,
+         .unit = b.unit,
+         .target = buffer,
+         .bytes = b.bytes});
+}
+
+inline void Emitter::release(std::int32_t buffer) {
+    if (buffer >= 0 && is_live(buffer)) {
+        free(buffer);
+    }
+}
+
 }  // namespace fsdplan

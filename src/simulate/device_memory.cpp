@@ -23,7 +23,7 @@ DeviceMemory::DeviceMemory(const Schedule& schedule, const MemorySetup& setup, A
       log_(schedule),
       events_(log),
       blocks_(schedule.buffers.size(), no_block),
-      addresses_(schedule.buffers.size()),
+      addresses_(log == nullptr ? 0 : schedule.buffers.size()),
       users_(schedule.buffers.size()),
       next_base_(first_address) {
     allocator_.set_used_by_others(setup.used_by_others);

@@ -16,8 +16,9 @@ void MemoryLog::begin(const Schedule& schedule, std::size_t at) {
 void MemoryLog::apply(const Schedule& schedule, std::size_t at, std::int64_t device_bytes,
                       std::int64_t reserved_bytes) {
     const Op& op = schedule.ops[at];
-    const auto buffer = static_cast<std::size_t>(op.target);
-    const bool on_host = schedule.buffers[buffer].on_host;
+    const Buffer& buffer = schedule.buffers[static_cast<std::size_t>(op.target)];
+    const bool on_host = buffer.on_host;
+    Held& held = held_[static_cast<std::size_t>(op.target)];
     const auto change = [&](Category category, std::int64_t bytes) {
         if (on_host) {
             host_bytes_ += bytes;
@@ -34,17 +35,16 @@ void MemoryLog::apply(const Schedule& schedule, std::size_t at, std::int64_t dev
     };
     switch (op.kind) {
         case OpKind::allocate:
-            category_[buffer] = schedule.buffers[buffer].category;
-            bytes_[buffer] = device_bytes;
-            change(category_[buffer], device_bytes);
+            held = {.bytes = device_bytes, .category = buffer.category};
+            change(held.category, device_bytes);
             break;
         case OpKind::free:
-            change(category_[buffer], -bytes_[buffer]);
+            change(held.category, -held.bytes);
             break;
         case OpKind::relabel:
-            change(category_[buffer], -bytes_[buffer]);
-            category_[buffer] = static_cast<Category>(op.detail);
-            change(category_[buffer], bytes_[buffer]);
+            change(held.category, -held.bytes);
+            held.category = static_cast<Category>(op.detail);
+            change(held.category, held.bytes);
             break;
         default:
             break;

@@ -11,8 +11,7 @@ namespace fsdplan {
 /// Writes a MemoryProfile down while the memory operations of a schedule go by.
 class MemoryLog {
 public:
-    explicit MemoryLog(const Schedule& schedule)
-        : category_(schedule.buffers.size()), bytes_(schedule.buffers.size()) {
+    explicit MemoryLog(const Schedule& schedule) : held_(schedule.buffers.size()) {
         // Most buffers come and go about once; more room comes as it is needed.
         profile_.changes.reserve(2 * schedule.buffers.size());
     }
@@ -30,8 +29,11 @@ public:
 
 private:
     MemoryProfile profile_;
-    std::vector<Category> category_;   // of each buffer, as last labelled
-    std::vector<std::int64_t> bytes_;  // that it takes
+    struct Held {
+        std::int64_t bytes = 0;  // that the buffer takes
+        Category category{};     // as last labelled
+    };
+    std::vector<Held> held_;  // of each buffer
     std::int64_t allocated_bytes_ = 0;
     std::int64_t host_bytes_ = 0;
     std::size_t iteration_ = 0;
