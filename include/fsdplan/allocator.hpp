@@ -240,7 +240,9 @@ private:
     void for_each_of_size(std::int32_t root, const Visitor& visit) const;
     template <class Visitor>
     void for_each_free(const Visitor& visit) const;
-    std::int32_t best_fit(const Pool& pool, std::int64_t size) const;
+    void erase_first(Pool& pool, std::size_t place);
+    static std::size_t place_for(const Pool& pool, std::int64_t size);
+    std::int32_t best_fit(const Pool& pool, std::int64_t size, std::size_t place) const;
     std::int32_t least_extended(const Pool& pool, std::size_t place) const;
     std::int64_t extended_bytes(std::int32_t block) const;
 

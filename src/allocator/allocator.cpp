@@ -150,8 +150,8 @@ void CachingAllocator::insert_free(std::int32_t block) {
 
 void CachingAllocator::erase_free(std::int32_t block) {
     Block& record = blocks_[at(block)];
-    const std::int32_t rest = meld_children(block);
     if (record.back >= 0) {
+        const std::int32_t rest = meld_children(block);
         // What was below it takes its place among its siblings.
         const std::int32_t follower = rest >= 0 ? rest : record.sibling;
         if (rest >= 0) {
@@ -167,12 +167,18 @@ void CachingAllocator::erase_free(std::int32_t block) {
         (before.child == block ? before.child : before.sibling) = follower;
         return;
     }
-    Keys& keys = pools_[record.pool].free;
-    const std::size_t place = count_before(keys.data(), keys.size(), key_of(record.bytes, 0));
+    Pool& pool = pools_[record.pool];
+    erase_first(pool, place_for(pool, record.bytes));
+}
+
+/// erase_free() of the lowest block of the size at `place`.
+void CachingAllocator::erase_first(Pool& pool, std::size_t place) {
+    const std::int32_t block = block_of(pool.free[place]);
+    const std::int32_t rest = meld_children(block);
     if (rest >= 0) {
-        keys[place] = key_of(record.bytes, rest);
+        pool.free[place] = key_of(blocks_[at(block)].bytes, rest);
     } else {
-        keys.erase(keys.begin() + static_cast<std::ptrdiff_t>(place));
+        pool.free.erase(pool.free.begin() + static_cast<std::ptrdiff_t>(place));
     }
 }
 
@@ -206,8 +212,13 @@ std::int32_t CachingAllocator::least_extended(const Pool& pool, std::size_t plac
     return block;
 }
 
-std::int32_t CachingAllocator::best_fit(const Pool& pool, std::int64_t size) const {
-    const std::size_t place = count_before(pool.free.data(), pool.free.size(), key_of(size, 0));
+/// Of the smallest free blocks of at least this size.
+std::size_t CachingAllocator::place_for(const Pool& pool, std::int64_t size) {
+    return count_before(pool.free.data(), pool.free.size(), key_of(size, 0));
+}
+
+/// The block at `place`, or the one that takes its turn while reservations can grow; -1: none will do.
+std::int32_t CachingAllocator::best_fit(const Pool& pool, std::int64_t size, std::size_t place) const {
     if (place == pool.free.size()) {
         return -1;
     }
@@ -313,14 +324,19 @@ Allocation CachingAllocator::allocate(Bytes size, int stream) {
         ++searches_;
     }
     Pool& pool = pools_[at(request.pool)];
-    std::int32_t block = best_fit(pool, request.bytes);
+    const std::size_t place = place_for(pool, request.bytes);
+    std::int32_t block = best_fit(pool, request.bytes, place);
     if (block < 0) {
         block = grow(request);
         if (block < 0) {
             return {.outcome = Allocation::Outcome::out_of_memory};
         }
+        erase_free(block);
+    } else if (options_.expandable_segments) {
+        erase_free(block);
+    } else {
+        erase_first(pool, place);
     }
-    erase_free(block);
     if (splits(request.pool, request.bytes, blocks_[at(block)].bytes - request.bytes)) {
         insert_free(split(block, request.bytes));
     }
