@@ -826,10 +826,10 @@ private:
         emit_.copy(bytes, unit, Stream::compute);
         // The last gradient stays in a loop variable.
         const bool of_last_member = gradients_.back().member == &g.members.back();
-        const bool keeps_last = ranks > 1 && (of_last_member || !torch_.widens_gradients_early);
-        const std::int32_t last = keeps_last ? gradients_.back().buffer : -1;
-        if (keeps_last && of_last_member && implied_reduce(g)) {
-            kept_by_caller_ = last;
+        const bool early = torch_.widens_gradients_early;
+        const std::int32_t last = ranks > 1 && !early ? gradients_.back().buffer : -1;
+        if (early && of_last_member) {
+            kept_by_caller_ = gradients_.back().buffer;
         }
         for (const Gradient& gradient : gradients_) {
             if (gradient.source != last && gradient.source != kept_by_caller_) {
@@ -859,11 +859,6 @@ private:
         if (last != kept_by_caller_) {
             emit_.release(last);
         }
-    }
-
-    // The reduce dtype comes from the parameters, not from the user.
-    bool implied_reduce(const Group& g) const {
-        return torch_.reduces_in_original_dtype && !job_.reduce_dtype && g.reduce.has_value();
     }
 
     struct Factors {
