@@ -162,21 +162,21 @@ void step(benchmark::State& state, void (*part)(benchmark::State&, Training&), c
 }
 
 #define FSDPLAN_STEP_BENCHMARKS(name, model, runtime, gpus)                           \
-    BENCHMARK_CAPTURE(step, name / lower, lower_step, model, runtime, gpus, 1);       \
-    BENCHMARK_CAPTURE(step, name / price, price_step, model, runtime, gpus, 1);       \
-    BENCHMARK_CAPTURE(step, name / play, play_step, model, runtime, gpus, 1);         \
-    BENCHMARK_CAPTURE(step, name / allocate, allocate_step, model, runtime, gpus, 1); \
-    BENCHMARK_CAPTURE(step, name / whole, whole_step, model, runtime, gpus, 1)
+    BENCHMARK_CAPTURE(step, name##_lower, lower_step, model, runtime, gpus, 1);       \
+    BENCHMARK_CAPTURE(step, name##_price, price_step, model, runtime, gpus, 1);       \
+    BENCHMARK_CAPTURE(step, name##_play, play_step, model, runtime, gpus, 1);         \
+    BENCHMARK_CAPTURE(step, name##_allocate, allocate_step, model, runtime, gpus, 1); \
+    BENCHMARK_CAPTURE(step, name##_whole, whole_step, model, runtime, gpus, 1)
 
 FSDPLAN_STEP_BENCHMARKS(70b_fsdp1, llama_70b, "fsdp1", 8);
 FSDPLAN_STEP_BENCHMARKS(70b_fsdp2, llama_70b, "fsdp2", 8);
 FSDPLAN_STEP_BENCHMARKS(405b_fsdp1, llama_405b, "fsdp1", 8);
 FSDPLAN_STEP_BENCHMARKS(405b_fsdp2, llama_405b, "fsdp2", 8);
-BENCHMARK_CAPTURE(step, 405b_fsdp1_16384_gpus / whole, whole_step, llama_405b, "fsdp1", 16384, 1);
-BENCHMARK_CAPTURE(step, 405b_fsdp2_16384_gpus / whole, whole_step, llama_405b, "fsdp2", 16384, 1);
-BENCHMARK_CAPTURE(step, 70b_fsdp2_2_iterations / whole, whole_step, llama_70b, "fsdp2", 8, 2);
-BENCHMARK_CAPTURE(step, 8b_fsdp2_2_iterations / simulate, simulate_step, llama_8b, "fsdp2", 8, 2);
-BENCHMARK_CAPTURE(step, 70b_fsdp2_2_iterations / simulate, simulate_step, llama_70b, "fsdp2", 8, 2);
+BENCHMARK_CAPTURE(step, 405b_fsdp1_16384_gpus_whole, whole_step, llama_405b, "fsdp1", 16384, 1);
+BENCHMARK_CAPTURE(step, 405b_fsdp2_16384_gpus_whole, whole_step, llama_405b, "fsdp2", 16384, 1);
+BENCHMARK_CAPTURE(step, 70b_fsdp2_2_iterations_whole, whole_step, llama_70b, "fsdp2", 8, 2);
+BENCHMARK_CAPTURE(step, 8b_fsdp2_2_iterations_simulate, simulate_step, llama_8b, "fsdp2", 8, 2);
+BENCHMARK_CAPTURE(step, 70b_fsdp2_2_iterations_simulate, simulate_step, llama_70b, "fsdp2", 8, 2);
 
 }  // namespace
 }  // namespace fsdplan::bench
