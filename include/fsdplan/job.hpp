@@ -136,6 +136,8 @@ struct TorchBehaviour {
     bool widens_gradients_early;
     /// The gather buffer of the unit before is given back before a unit copies out, not after.
     bool releases_gather_before_copy_out;
+    /// A gather that no backward used is given back at the very end of backward, not in its unit's turn.
+    bool keeps_stray_gathers;
     std::string_view summary;
 };
 constexpr std::string_view newest_torch = "2.15";

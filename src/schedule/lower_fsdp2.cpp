@@ -229,6 +229,10 @@ public:
             while (!reduce_scatter_states_.empty()) {
                 release_oldest_input();
             }
+            for (const std::int32_t gather : stray_gathers_) {
+                emit_.release(gather);
+            }
+            stray_gathers_.clear();
         }
         final_callback_ = false;
         for (Group& g : groups_) {
@@ -977,7 +981,11 @@ private:
         }
         // A gather for nothing: its buffer was kept until now.
         if (g.pending) {
-            emit_.release(g.gather_buffer);
+            if (torch_.keeps_stray_gathers) {
+                stray_gathers_.push_back(g.gather_buffer);
+            } else {
+                emit_.release(g.gather_buffer);
+            }
             g.pending = false;
         }
         g.post_forward_indices.clear();
@@ -1012,6 +1020,7 @@ private:
     std::int32_t gather_state_ = -1;  // buffer that the last copy-out left behind
     std::int32_t gather_state_event_ = -1;
     std::int32_t forward_root_ = -1;
+    std::vector<std::int32_t> stray_gathers_;
     std::int32_t kept_by_caller_ = -1;  // gradient that outlives its post-backward
     Stream post_reduce_ = reduce_scatter_stream;
     bool final_callback_ = false;

@@ -11,6 +11,7 @@ constexpr std::array<TorchBehaviour, 2> versions{{
      .reduces_in_original_dtype = false,
      .widens_gradients_early = false,
      .releases_gather_before_copy_out = false,
+     .keeps_stray_gathers = false,
      .summary = "fully_shard reduces in param_dtype when only that is given, widens gradients all at once "
                 "when a unit's are complete, and gives the gather buffer of the unit before back after it "
                 "copies out"},
@@ -18,6 +19,7 @@ constexpr std::array<TorchBehaviour, 2> versions{{
      .reduces_in_original_dtype = true,
      .widens_gradients_early = true,
      .releases_gather_before_copy_out = true,
+     .keeps_stray_gathers = true,
      .summary =
          "fully_shard reduces in the original dtype when only param_dtype is given, widens gradients as "
          "they arrive, and gives the gather buffer of the unit before back before it copies out"},
