@@ -326,15 +326,16 @@ Allocation CachingAllocator::allocate(Bytes size, int stream) {
     Pool& pool = pools_[at(request.pool)];
     const std::size_t place = place_for(pool, request.bytes);
     std::int32_t block = best_fit(pool, request.bytes, place);
-    if (block < 0) {
+    const bool found = block >= 0;
+    if (!found) {
         block = grow(request);
         if (block < 0) {
             return {.outcome = Allocation::Outcome::out_of_memory};
         }
+    }
+    if (options_.expandable_segments) {
         erase_free(block);
-    } else if (options_.expandable_segments) {
-        erase_free(block);
-    } else {
+    } else if (found) {  // a new segment is not among the free blocks yet
         erase_first(pool, place);
     }
     if (splits(request.pool, request.bytes, blocks_[at(block)].bytes - request.bytes)) {

@@ -41,7 +41,8 @@ std::int32_t CachingAllocator::new_segment(std::int32_t pool, std::int64_t bytes
     return block;
 }
 
-/// A free block of at least the request's size, which was not there before; -1 when there is no memory.
+/// A free block of at least the request's size, which was not there before; -1 when there is no memory. A
+/// segment of its own is not filed among the free blocks.
 std::int32_t CachingAllocator::grow(const Request& request) {
     if (limit_ != AllocatorOptions::unlimited && options_.garbage_collection_threshold > 0.0) {
         collect_garbage();
@@ -83,7 +84,6 @@ std::int32_t CachingAllocator::ask_for_segment(const Request& request) {
     ++statistics_.segments;
     statistics_.reserved_bytes += bytes;
     statistics_.reserved_peak_bytes = std::max(statistics_.reserved_peak_bytes, statistics_.reserved_bytes);
-    insert_free(block);
     log({.kind = DriverCall::Kind::malloc,
          .segment = segments_[at(blocks_[at(block)].segment)].number,
          .bytes = bytes});

@@ -5,14 +5,6 @@
 
 namespace fsdplan {
 
-void MemoryLog::begin(const Schedule& schedule, std::size_t at) {
-    while (iteration_ < schedule.iteration_begin.size() &&
-           at >= static_cast<std::size_t>(schedule.iteration_begin[iteration_])) {
-        ++iteration_;
-        profile_.iteration_peak_bytes.push_back(allocated_bytes_);
-    }
-}
-
 void MemoryLog::apply(const Schedule& schedule, std::size_t at, std::int64_t device_bytes,
                       std::int64_t reserved_bytes) {
     const Op& op = schedule.ops[at];

@@ -17,7 +17,13 @@ public:
     }
 
     /// In front of every operation that apply() gets, so that iterations begin where they do.
-    void begin(const Schedule& schedule, std::size_t at);
+    void begin(const Schedule& schedule, std::size_t at) {
+        while (iteration_ < schedule.iteration_begin.size() &&
+               at >= static_cast<std::size_t>(schedule.iteration_begin[iteration_])) {
+            ++iteration_;
+            profile_.iteration_peak_bytes.push_back(allocated_bytes_);
+        }
+    }
     /// An allocate, free or relabel. `device_bytes`: what the buffer takes; of an allocate only.
     void apply(const Schedule& schedule, std::size_t at, std::int64_t device_bytes,
                std::int64_t reserved_bytes);
