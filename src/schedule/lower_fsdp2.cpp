@@ -49,45 +49,49 @@ struct Group {
     enum class Training : std::uint8_t { idle, forward, pre_backward, post_backward };
     enum class Sharded : std::uint8_t { sharded, post_forward, unsharded };
 
-    bool exists = false;
+    // What it is.
     std::vector<Member> members;
-    bool reshards = true;                 // after forward
-    std::int64_t post_forward_ranks = 0;  // to groups of so many ranks; 0: to shards
-    bool unshards_in_backward = true;
-    DType gather_dtype{};
-    std::int64_t gather_numel = 0;  // input of the gather from shards
-    std::int64_t gather_bytes = 0;  // its output
-    std::int64_t copy_out_bytes = 0;
-    std::int64_t staging_numel = 0;  // of it, cast first
-    DType staging_dtype{};
-    DType orig{};  // of the trainable members
-    std::optional<DType> reduce;
-    std::optional<double> divide_factor;
-    bool force_sum = false;
     std::vector<std::int32_t> forward_prefetch;
     std::vector<std::int32_t> backward_prefetch;
+    std::optional<double> divide_factor;
+    std::int64_t post_forward_ranks = 0;  // after forward to groups of so many ranks; 0: to shards
+    std::int64_t gather_numel = 0;        // input of the gather from shards
+    std::int64_t gather_bytes = 0;        // its output
+    std::int64_t copy_out_bytes = 0;
+    std::int64_t staging_numel = 0;  // of the input, cast first
 
-    std::int32_t gather_buffer = -1;  // of the gather under way
+    // Buffers and collectives.
     std::vector<std::int32_t>
         gather_buffers;  // a unit that runs again gathers while its last one still lives
-    std::int32_t gather_input = -1;
-    std::int32_t gather_input_slice = -1;      // the same from a slice kept after forward
     std::vector<std::int32_t> reduce_buffers;  // inputs and outputs of reductions, reused
+    std::int32_t gather_buffer = -1;           // of the gather under way
+    std::int32_t gather_input = -1;
+    std::int32_t gather_input_slice = -1;  // the same from a slice kept after forward
     std::int32_t sharded_gradient = -1;
     std::int32_t partial = -1;      // reduced inside the shard group only
     std::int32_t held_output = -1;  // input of an all-reduce, kept until the end of backward
     std::int32_t gather = -1;
     std::int32_t gather_post_forward = -1;
 
+    // What it is doing.
+    std::int32_t gather_event = -1;
+    std::vector<std::int32_t> post_forward_indices;
     Training training = Training::idle;
     Training state_training = Training::idle;  // of the FSDPState, which hooks go by
     Sharded sharded = Sharded::sharded;
     bool pending = false;  // a gather that has not been copied out
     bool pending_async = false;
-    std::int32_t gather_event = -1;
-    std::vector<std::int32_t> post_forward_indices;
     bool has_sharded_gradient = false;
     bool ever_gathered = false;
+
+    bool exists = false;   // with parameters
+    bool reshards = true;  // after forward
+    bool unshards_in_backward = true;
+    bool force_sum = false;
+    DType gather_dtype{};
+    DType staging_dtype{};
+    DType orig{};  // of the trainable members
+    std::optional<DType> reduce;
 };
 
 class Fsdp2 final : public UnitRuntime {
