@@ -634,7 +634,7 @@ private:
     }
 
     void prefetch_forward(const Handle& h) {
-        const auto next = static_cast<std::size_t>(h.pre_forward_index + 1);
+        const auto next = static_cast<std::size_t>(h.pre_forward_index) + 1;
         if (h.pre_forward_index < 0 || next >= pre_forward_order_.size()) {
             return;
         }
