@@ -26,7 +26,9 @@ public:
         return static_cast<std::int32_t>(out_.buffers.size()) - 1;
     }
     const Buffer& at(std::int32_t buffer) const { return out_.buffers[static_cast<std::size_t>(buffer)]; }
-    bool is_live(std::int32_t buffer) const { return live_[static_cast<std::size_t>(buffer)] != 0; }
+    bool is_live(std::int32_t buffer) const {
+        return buffer >= 0 && live_[static_cast<std::size_t>(buffer)] != 0;  // -1: no buffer
+    }
 
     // Buffers without bytes leave no trace.
     void allocate(std::int32_t buffer);
