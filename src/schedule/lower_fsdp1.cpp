@@ -255,7 +255,7 @@ public:
     std::int32_t gradient_node(TensorIndex t) override {
         const std::int32_t unit = loop_.unit_of(t);
         if (unit < 0) {
-            return loop_.tape.add(Tape::Kind::root, 0);  // an ignored parameter's own .grad
+            return -1;  // an ignored parameter's own .grad
         }
         Handle& h = handle(unit);
         if (h.split < 0) {

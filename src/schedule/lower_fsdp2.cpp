@@ -298,7 +298,7 @@ public:
     std::int32_t gradient_node(TensorIndex t) override {
         Member* m = member(t);
         if (m == nullptr) {
-            return loop_.tape.add(Tape::Kind::root, 0);  // an ignored parameter's own .grad
+            return -1;  // an ignored parameter's own .grad
         }
         if (m->accumulator < 0) {
             m->accumulator = loop_.tape.add(Tape::Kind::accumulate, static_cast<std::int32_t>(t));

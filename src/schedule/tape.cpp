@@ -34,10 +34,10 @@ void Tape::hook(std::int32_t node, std::int32_t action, std::int32_t subject) {
 
 bool Tape::reaches(std::int32_t node, std::int32_t to) const {
     std::vector<char> seen(nodes_.size(), 0);
-    std::vector<std::int32_t> todo{node};
-    while (!todo.empty()) {
-        const std::int32_t n = todo.back();
-        todo.pop_back();
+    std::vector<std::int32_t> open{node};
+    while (!open.empty()) {
+        const std::int32_t n = open.back();
+        open.pop_back();
         for (std::int32_t e = nodes_[static_cast<std::size_t>(n)].first_edge; e >= 0;
              e = edges_[static_cast<std::size_t>(e)].next) {
             const std::int32_t next = edges_[static_cast<std::size_t>(e)].to;
@@ -46,7 +46,7 @@ bool Tape::reaches(std::int32_t node, std::int32_t to) const {
             }
             if (seen[static_cast<std::size_t>(next)] == 0) {
                 seen[static_cast<std::size_t>(next)] = 1;
-                todo.push_back(next);
+                open.push_back(next);
             }
         }
     }
@@ -62,18 +62,18 @@ void Tape::clear() {
 Tape::Task Tape::begin(std::int32_t root) const {
     Task task;
     task.pending.assign(nodes_.size(), 0);
-    std::vector<std::int32_t> todo{root};
+    std::vector<std::int32_t> open{root};
     std::vector<char> seen(nodes_.size(), 0);
-    while (!todo.empty()) {
-        const std::int32_t n = todo.back();
-        todo.pop_back();
+    while (!open.empty()) {
+        const std::int32_t n = open.back();
+        open.pop_back();
         for (std::int32_t e = nodes_[static_cast<std::size_t>(n)].first_edge; e >= 0;
              e = edges_[static_cast<std::size_t>(e)].next) {
             const auto next = static_cast<std::size_t>(edges_[static_cast<std::size_t>(e)].to);
             ++task.pending[next];
             if (seen[next] == 0) {
                 seen[next] = 1;
-                todo.push_back(static_cast<std::int32_t>(next));
+                open.push_back(static_cast<std::int32_t>(next));
             }
         }
     }

@@ -19,7 +19,8 @@ public:
         split,       ///< FSDP1's views of a flat parameter; subject: the unit
         accumulate,  ///< a leaf's .grad; subject: whatever the runtime numbers
         recompute,   ///< a reentrant checkpoint; subject: the call
-        root,        ///< where backward starts
+        loss,        ///< where backward starts
+        root,        ///< where the backward of a recomputed region starts; subject: its call
     };
     struct Node {
         Kind kind{};

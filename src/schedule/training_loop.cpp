@@ -261,7 +261,7 @@ void TrainingLoop::step() {
             emit.mark(Mark::microbatch, -1, i);
         }
         runtime_->begin_microbatch(last);
-        forward_backward(last);
+        forward_backward();
     }
     user_code();
     if (job.clip_norm) {
@@ -276,7 +276,7 @@ void TrainingLoop::step() {
     emit.mark(Mark::zero_grad);
 }
 
-void TrainingLoop::forward_backward(bool /*last*/) {
+void TrainingLoop::forward_backward() {
     tape.clear();
     const std::size_t calls = program.calls.size();
     result_.assign(calls, -1);
@@ -286,7 +286,7 @@ void TrainingLoop::forward_backward(bool /*last*/) {
     grad_enabled_ = true;
 
     walk(0);
-    const std::int32_t root = tape.add(Tape::Kind::root, 0);
+    const std::int32_t root = tape.add(Tape::Kind::loss, 0);
     for (const std::int32_t source : program.output_from) {
         const std::int32_t to = target(source, -1);
         if (to >= 0) {
@@ -311,9 +311,18 @@ void TrainingLoop::forward_backward(bool /*last*/) {
     tape.backward(root, visitor);
     user_code();
     runtime_->end_of_backward();
+    free_graph();
     user_code();
     in_backward_ = false;
     emit.mark(Mark::backward_end);
+}
+
+// What was saved for computations that no gradient reached goes with the graph.
+void TrainingLoop::free_graph() {
+    for (std::size_t c = 0; c < saved_.size(); ++c) {
+        emit.release(saved_[c]);
+        emit.release(inputs_kept_[c]);
+    }
 }
 
 // Forward of one call. False when a recompute has all that it needs and stops.
@@ -532,8 +541,9 @@ void TrainingLoop::compute(std::int32_t call) {
         read(node, call, source, true);
     }
     for (const TensorIndex t : parameters) {
-        if (runtime_->tracks(t)) {
-            tape.edge(node, runtime_->gradient_node(t));
+        const std::int32_t to = runtime_->tracks(t) ? runtime_->gradient_node(t) : -1;
+        if (to >= 0) {
+            tape.edge(node, to);
         }
     }
 }
@@ -570,7 +580,7 @@ void TrainingLoop::run_node(std::int32_t n) {
             runtime_->node(node);
             user_code();
             break;
-        case Tape::Kind::root:
+        case Tape::Kind::loss:
             if (!work_.empty()) {
                 emit.add({.kind = OpKind::compute,
                           .pass = emit.pass,
@@ -582,6 +592,7 @@ void TrainingLoop::run_node(std::int32_t n) {
             user_code();
             break;
         case Tape::Kind::output:
+        case Tape::Kind::root:
             user_code();
             break;
     }

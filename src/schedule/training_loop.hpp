@@ -41,7 +41,7 @@ public:
 
     /// Whether a computation with this parameter is differentiable.
     virtual bool tracks(TensorIndex t) const = 0;
-    /// The node to which the gradient of a use of `t` flows now.
+    /// The node to which the gradient of a use of `t` flows now; -1: to nothing that the runtime minds.
     virtual std::int32_t gradient_node(TensorIndex t) = 0;
     /// Backward has computed (a part of) its gradient.
     virtual void gradient_computed(TensorIndex t) = 0;
@@ -95,7 +95,8 @@ private:
     void list_borders();
     void list_regions();
     void step();
-    void forward_backward(bool last);
+    void forward_backward();
+    void free_graph();
     bool walk(std::int32_t call);
     bool body(std::int32_t call, bool with_unit, bool with_marks);
     bool children(std::int32_t call);

@@ -121,6 +121,65 @@ TEST(Lower, TheLimiterBlocksTheHost) {
     EXPECT_EQ(blocks_in(job), 0);
 }
 
+// The loss's own backward stands in the schedule once a micro-batch, whatever else autograd starts from: a
+// recomputed region, or a parameter that no unit manages.
+TEST(Lower, TheLossGoesBackwardOnce) {
+    const ModuleTree tree = flatten(test::chain(4, 12).graph());
+    const std::vector<CallWork> work(tree.size(), CallWork{.saved_bytes = 64, .input_bytes = 16});
+    for (TrainingJob job : jobs()) {
+        job.activation_checkpointing.modules = {"layers.1", "layers.2"};
+        job.activation_checkpointing.reentrant = true;
+        WrapOptions options = wrap_options(job);
+        options.ignored_parameters = {"layers.3.fc.weight"};
+        const WrapPlan plan = job.runtime == "fsdp1" ? wrap_fsdp1(tree, blocks(), options)
+                                                     : wrap_fsdp2(tree, blocks(), options);
+        constexpr int marker = 7;  // kernels that nothing else launches
+        const Schedule schedule = lower({.tree = tree,
+                                         .plan = plan,
+                                         .job = job,
+                                         .work = work,
+                                         .loss = {.saved_bytes = 32, .backward_launches = marker},
+                                         .iterations = 1});
+        EXPECT_EQ(std::ranges::count(schedule.ops, marker, &Op::launches), job.accumulate)
+            << job.runtime << " " << name(job.strategy);
+        EXPECT_EQ(first_fault(schedule), "") << job.runtime << " " << name(job.strategy);
+    }
+}
+
+// What a branch saves whose result nobody reads goes at the end of backward, when the graph does.
+TEST(Lower, ADroppedBranchLeavesNothing) {
+    ModelGraph graph = test::chain(3, 12).graph();
+    // Rows of the tree: the root, the list, then each block before its layer. Block 1's result is dropped.
+    graph.calls = {.module = {ModuleIndex{0}, ModuleIndex{2}, ModuleIndex{3}, ModuleIndex{4}, ModuleIndex{5},
+                              ModuleIndex{6}, ModuleIndex{7}},
+                   .from_begin = {0, 0, 0, 1, 1, 2, 2, 3},
+                   .from = {-1, 2, 2},
+                   .output_from = {6}};
+    const ModuleTree tree = flatten(graph);
+    ASSERT_EQ(tree.path(ModuleIndex{4}), "layers.1");
+    const std::vector<CallWork> work(tree.size(), CallWork{.saved_bytes = 64, .input_bytes = 16});
+    for (TrainingJob job : jobs()) {
+        for (const bool checkpointed : {false, true}) {
+            job.activation_checkpointing.modules.assign(checkpointed ? 1 : 0, "layers.1");
+            const WrapPlan plan = job.runtime == "fsdp1" ? wrap_fsdp1(tree, blocks(), wrap_options(job))
+                                                         : wrap_fsdp2(tree, blocks(), wrap_options(job));
+            const Schedule schedule =
+                lower({.tree = tree, .plan = plan, .job = job, .work = work, .iterations = 2});
+            std::int64_t activations = 0;
+            for (const Op& op : schedule.ops) {
+                if (op.kind == OpKind::allocate || op.kind == OpKind::free) {
+                    const Buffer& buffer = schedule.buffers[static_cast<std::size_t>(op.target)];
+                    if (buffer.category == Category::activation) {
+                        activations += op.kind == OpKind::allocate ? op.bytes : -op.bytes;
+                    }
+                }
+            }
+            EXPECT_EQ(activations, 0) << job.runtime << " " << name(job.strategy);
+            EXPECT_EQ(first_fault(schedule), "") << job.runtime << " " << name(job.strategy);
+        }
+    }
+}
+
 TEST(Lower, TextNamesEveryOperation) {
     const ModuleTree tree = flatten(test::chain(2, 8).graph());
     const Schedule schedule = lowered(tree, job_of("fsdp2", 4), 1);

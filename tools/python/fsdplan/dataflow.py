@@ -135,15 +135,15 @@ class _Trace:
     def sources(self, tensors: list[torch.Tensor], of: int | None = None) -> list[int]:
         """The leaf calls that reach `tensors`, which call `of` takes, without passing through another one."""
         found: set[int] = set()
-        todo: list[Any] = []
+        pending: list[Any] = []
         for tensor in tensors:
             if id(tensor) in self._inputs or (tensor.grad_fn is None and not tensor.is_floating_point()):
                 found.add(INPUT)
             elif tensor.grad_fn is not None:
-                todo.append(tensor.grad_fn)
+                pending.append(tensor.grad_fn)
         seen: set[Any] = set()
-        while todo:
-            node = todo.pop()
+        while pending:
+            node = pending.pop()
             if node is None or node in seen:
                 continue
             seen.add(node)
@@ -153,5 +153,5 @@ class _Trace:
                 continue
             if type(node).__name__ == "AccumulateGrad" and id(node.variable) in self._inputs:
                 found.add(INPUT)
-            todo.extend(successor for successor, _ in node.next_functions)
+            pending.extend(successor for successor, _ in node.next_functions)
         return sorted(found)
