@@ -18,8 +18,8 @@ namespace fsdplan {
 enum class Strategy : std::uint8_t { full_shard, shard_grad_op, no_shard, hybrid_shard, hybrid_shard_zero2 };
 /// "FULL_SHARD", …, "_HYBRID_SHARD_ZERO2"
 std::string_view name(Strategy strategy);
-/// Any letter case, `-` for `_`; throws Error(input) at --strategy.
-Strategy parse_strategy(std::string_view text);
+/// Any letter case, `-` for `_`; throws Error(input) at `option`.
+Strategy parse_strategy(std::string_view text, std::string_view option = "--strategy");
 /// Sharded in groups, replicated across them.
 bool is_hybrid(Strategy strategy);
 /// Parameters go back to shards after forward and are gathered again in backward.

@@ -50,6 +50,16 @@ struct PlanCode {
     std::string fsdp2;
 };
 
+/// Where in a step memory peaks.
+enum class Phase : std::uint8_t {
+    forward,
+    loss,  ///< forward is over, the loss is computed
+    backward,
+    reduce,  ///< gradients are being reduced
+    step,    ///< the optimizer runs
+};
+std::string_view name(Phase phase);
+
 struct PlanResult {
     std::int64_t threshold_low = 0;
     std::optional<std::int64_t> threshold_high;  ///< absent: no upper end
@@ -59,7 +69,6 @@ struct PlanResult {
     std::vector<std::pair<std::string, std::string>> settings;
 
     WrapPlan wrap;
-    StepLayout layout;
     std::int64_t units = 0;  ///< instances, root and empty ones included
     std::int64_t units_with_parameters = 0;
     std::int32_t largest_unit = -1;  ///< index into wrap.units; -1 when there is no unit

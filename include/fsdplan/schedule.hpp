@@ -214,11 +214,18 @@ struct LoweringInput {
     std::int64_t workspace_bytes = 0;  ///< that libraries keep in device memory
     /// Parameters that no computation reads, where the model's file cannot say so.
     std::span<const TensorIndex> unread{};
+    /// Whose pieces of the parameters; absent: those of the rank for which the optimizer keeps most.
+    std::optional<std::int64_t> rank{};
     int iterations = 2;
 };
 
 /// The training of a plan as a schedule, by the job's runtime. The plan is one that the runtime accepts.
 Schedule lower(const LoweringInput& input);
+
+/// Collectives of the last iteration, equal ones counted together in the order in which they first occur.
+std::vector<Collective> traffic_of(const Schedule& schedule);
+/// What one rank sends in them.
+std::int64_t sent_bytes(const std::vector<Collective>& collectives);
 
 /// One line an operation, for people and for comparing: "3  all_gather  gather  layers.0  …".
 std::string to_text(const Schedule& schedule);
@@ -238,70 +245,6 @@ struct RowShard {
 };
 RowShard row_shard(std::span<const std::int64_t> shape, std::int64_t ranks, std::int64_t rank);
 
-/// One unit on one rank. All bytes are exact.
-struct UnitLayout {
-    std::int32_t unit = 0;        ///< index into WrapPlan::units
-    std::int32_t enclosing = -1;  ///< row of the nearest unit around this one; -1: none
-    std::int32_t begin = 0;  ///< its modules are the rows [begin, end) of the tree, less those of inner units
-    std::int32_t end = 0;
-
-    std::int64_t numel = 0;
-    std::int64_t shard_bytes = 0;           ///< stored between steps, with padding
-    std::int64_t unsharded_bytes = 0;       ///< gathered for computing
-    std::int64_t gather_buffer_bytes = 0;   ///< beside them while a gather is under way (FSDP2)
-    std::int64_t gradient_bytes = 0;        ///< as autograd leaves them
-    std::int64_t reduce_buffer_bytes = 0;   ///< for the reduction, beside the gradients
-    std::int64_t gradient_shard_bytes = 0;  ///< what the optimizer reads
-    bool frees_after_forward = false;
-
-    std::optional<Collective> gather{};      ///< `count`: per step, in forward
-    std::optional<Collective> regather{};    ///< in backward
-    std::optional<Collective> reduce{};      ///< reduce-scatter, or the all-reduce of unsharded gradients
-    std::optional<Collective> all_reduce{};  ///< of the shard across replicas
-};
-
-/// A point of the step at which memory may peak.
-enum class Phase : std::uint8_t {
-    forward,   ///< a unit's forward runs
-    loss,      ///< forward is over, the loss is computed
-    backward,  ///< a unit's backward begins
-    gradient,  ///< its gradients are complete
-    reduce,    ///< they are being reduced
-    step,      ///< the optimizer runs
-};
-std::string_view name(Phase phase);
-
-/// What a runtime holds at such a point besides shards, states and activations.
-struct Moment {
-    Phase phase{};
-    std::int32_t row = -1;  ///< of StepLayout::units; -1 at the loss and in the step
-    std::int64_t unsharded_bytes = 0;
-    std::int64_t gradient_bytes = 0;
-    std::int64_t buffer_bytes = 0;  ///< of gathers and reductions
-    std::int64_t gradient_shard_bytes = 0;
-};
-
-/// One training step under a plan, as far as sizes go.
-struct StepLayout {
-    std::vector<UnitLayout> units;  ///< in the order in which forward reaches them
-    std::vector<Moment> moments;
-
-    std::int64_t shard_bytes = 0;  ///< sums over the units
-    std::int64_t gradient_shard_bytes = 0;
-    std::int64_t reduce_bucket_bytes = 0;  ///< kept for reductions through all steps (DDP)
-    /// Gathered parameters that are freed but cannot be handed out again until the device has caught up with
-    /// the host, at most (FSDP1).
-    std::int64_t run_ahead_bytes = 0;
-    /// What the optimizer keeps states for, on the rank that owns most: elements, their bytes as stored, and
-    /// the largest single parameter's bytes.
-    std::int64_t owned_numel = 0;
-    std::int64_t owned_bytes = 0;
-    std::int64_t largest_owned_bytes = 0;
-
-    std::vector<Collective> collectives;  ///< of one step, equal ones counted together
-    std::int64_t sent_bytes = 0;          ///< by one rank in one step
-};
-
 /// A runtime: what it stores, gathers and reduces. An entry is one file in src/schedule/builtin.
 struct RuntimeInfo {
     std::string_view name;
@@ -309,7 +252,6 @@ struct RuntimeInfo {
     bool wraps_by_policy;                  ///< FSDP1's constructor: units come from an auto_wrap_policy
     bool has_units;                        ///< false: the model stays whole (DDP)
     std::span<const Strategy> strategies;  ///< the first is the default
-    StepLayout (*layout)(const ModuleTree& tree, const WrapPlan& plan, const TrainingJob& job);
     Schedule (*lower)(const LoweringInput& input);
 };
 std::span<const RuntimeInfo* const> runtimes();
@@ -326,9 +268,5 @@ void check(const TrainingJob& job, std::int64_t gpus);
 /// What PyTorch refuses about a job with these units, beyond `plan.diagnostics`: in the order in which it
 /// raises, nothing after the first error of construction.
 std::vector<Diagnostic> refusals(const ModuleTree& tree, const WrapPlan& plan, const TrainingJob& job);
-
-/// The step of a plan on one rank, by the job's runtime. The plan may be one that PyTorch refuses; sizes then
-/// are those it would have had.
-StepLayout lay_out(const ModuleTree& tree, const WrapPlan& plan, const TrainingJob& job);
 
 }  // namespace fsdplan

@@ -73,6 +73,10 @@ struct Diagnostic {
 /// Arguments of one unit that differ from the root's: (name, value as JSON), e.g.
 /// ("sharding_strategy", "\"NO_SHARD\"").
 using UnitArguments = std::vector<std::pair<std::string, std::string>>;
+/// nullptr where it is not among them.
+const std::string* find_argument(const UnitArguments& arguments, std::string_view name);
+/// The text of an argument's value, a string's without its quotes.
+std::string_view unquoted(std::string_view value);
 
 /// One FSDP instance (FSDP1) or one fully_shard call (FSDP2).
 struct Unit {
@@ -82,7 +86,7 @@ struct Unit {
     std::vector<TensorIndex> parameters;       ///< in the order in which the runtime flattens or groups them
     std::vector<std::string> parameter_paths;  ///< the name under which each was met, from the root
     std::int64_t numel = 0;                    ///< elements managed
-    std::vector<std::pair<std::string, std::string>> arguments;
+    UnitArguments arguments;
     bool requires_grad = true;  ///< of the flat parameter: any member's
 
     // FSDP1 only; zero without parameters.

@@ -120,9 +120,6 @@ Place place_of(const Schedule& schedule, std::int32_t op) {
             case Category::logits:
             case Category::temporary:
                 return {.phase = Phase::loss};
-            case Category::gradient:
-                out.phase = Phase::gradient;
-                break;
             case Category::reduce_input:
             case Category::reduce_output:
             case Category::gradient_shard:
@@ -337,6 +334,22 @@ void count_units(PlanResult& out, const ModuleTree& tree) {
 
 }  // namespace
 
+std::string_view name(Phase phase) {
+    switch (phase) {
+        case Phase::forward:
+            return "forward";
+        case Phase::loss:
+            return "loss";
+        case Phase::backward:
+            return "backward";
+        case Phase::reduce:
+            return "gradient reduction";
+        case Phase::step:
+            return "optimizer step";
+    }
+    return "";
+}
+
 bool PlanResult::runs() const {
     return std::ranges::none_of(wrap.diagnostics,
                                 [](const Diagnostic& d) { return d.severity != Severity::warning; });
@@ -358,7 +371,6 @@ PlanResult evaluate(const Evaluation& about, const WrapPlan& plan, const Trainin
     PlanResult out;
     out.wrap = plan;
     count_units(out, about.tree);
-    out.layout = lay_out(about.tree, plan, job);
     const SimulatedPlan simulated = simulate_plan(about, plan, job);
     PlanMemory(about, simulated, job).fill(out);
     out.collectives = traffic_of(simulated.schedule);

@@ -55,35 +55,4 @@ StepResult simulate_step(const SweepQuestion& question, const StepOptions& optio
     return out;
 }
 
-std::vector<Collective> traffic_of(const Schedule& schedule) {
-    std::vector<std::int32_t> place(schedule.collectives.size(), -1);
-    std::vector<Collective> out;
-    for (const Op& op : schedule.iteration(schedule.iteration_begin.size() - 1)) {
-        if (op.kind != OpKind::collective) {
-            continue;
-        }
-        std::int32_t& row = place[static_cast<std::size_t>(op.target)];
-        if (row < 0) {
-            const CollectiveCall& call = schedule.collectives[static_cast<std::size_t>(op.target)];
-            row = static_cast<std::int32_t>(out.size());
-            out.push_back({.kind = call.kind,
-                           .group = call.group,
-                           .dtype = call.dtype,
-                           .input_numel = call.input_numel,
-                           .output_numel = call.output_numel,
-                           .ranks = call.ranks});
-        }
-        ++out[static_cast<std::size_t>(row)].count;
-    }
-    return out;
-}
-
-std::int64_t sent_bytes(const std::vector<Collective>& collectives) {
-    std::int64_t bytes = 0;
-    for (const Collective& call : collectives) {
-        bytes += call.sent().count * call.count;
-    }
-    return bytes;
-}
-
 }  // namespace fsdplan

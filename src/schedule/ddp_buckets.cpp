@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "schedule/units.hpp"
-
 namespace fsdplan::ddp {
 namespace {
 
@@ -83,7 +81,7 @@ std::vector<Bucket> assign_buckets(std::span<const Parameter> parameters, std::s
         Bucket& bucket = found->bucket;
         bucket.parameters.push_back(row);
         bucket.numel += parameter.numel;
-        if (bucket.numel * element_bytes(bucket.dtype) >= limits[found->limit]) {
+        if (bytes_of(bucket.numel, bucket.dtype).count >= limits[found->limit]) {
             closed.push_back(std::move(bucket));
             bucket = {.dtype = parameter.dtype};
             found->limit = std::min(found->limit + 1, limits.size() - 1);
@@ -314,7 +312,7 @@ Training train(std::span<const Parameter> parameters, std::span<const ModuleBuff
                 training.reported_reductions = reductions;
                 if (reducer.rebuilt() && reported.empty()) {
                     for (const Bucket& bucket : reducer.buckets()) {
-                        reported.push_back(bucket.numel * element_bytes(bucket.dtype));
+                        reported.push_back(bytes_of(bucket.numel, bucket.dtype).count);
                     }
                 }
             }

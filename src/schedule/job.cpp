@@ -131,9 +131,9 @@ std::string_view name(Strategy strategy) {
     return name_in(strategy_names, strategy);
 }
 
-Strategy parse_strategy(std::string_view text) {
+Strategy parse_strategy(std::string_view text, std::string_view option) {
     return folded(text) == "hybrid_shard_zero2" ? Strategy::hybrid_shard_zero2
-                                                : parse_in(strategy_names, text, "--strategy", "strategy");
+                                                : parse_in(strategy_names, text, option, "strategy");
 }
 
 bool is_hybrid(Strategy strategy) {
@@ -282,10 +282,6 @@ void check(const TrainingJob& job, std::int64_t gpus) {
     }
 }
 
-StepLayout lay_out(const ModuleTree& tree, const WrapPlan& plan, const TrainingJob& job) {
-    return runtime(job.runtime).layout(tree, plan, job);
-}
-
 std::vector<ModuleIndex> ActivationCheckpointing::regions(const ModuleTree& tree) const {
     std::vector<ModuleIndex> found;
     for (const std::string& path : modules) {
@@ -308,7 +304,10 @@ std::vector<ModuleIndex> ActivationCheckpointing::regions(const ModuleTree& tree
 }
 
 Schedule lower(const LoweringInput& input) {
-    return runtime(input.job.runtime).lower(input);
+    const RuntimeInfo& info = runtime(input.job.runtime);
+    Schedule out = info.lower(input);
+    out.runtime = info.name;
+    return out;
 }
 
 }  // namespace fsdplan

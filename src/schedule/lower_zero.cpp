@@ -1,7 +1,8 @@
+#include "schedule/lower_zero.hpp"
+
 #include <algorithm>
 #include <array>
 
-#include "schedule/lowerings.hpp"
 #include "schedule/optimizer_step.hpp"
 #include "schedule/whole_model.hpp"
 #include "schedule/zero12.hpp"
@@ -64,14 +65,16 @@ protected:
 
     void step_over(std::int64_t numel) {
         emit.host(HostWork::optimizer, -1);
-        create_states(numel, master_dtype);
-        if (gradient_in_float32_ < 0) {
+        if (gradient_in_float32_ < 0) {  // the first step
+            create_states(emit, job, numel, master_dtype, 0);
             gradient_in_float32_ = buffer(bytes_of(numel, master_dtype).count, Category::optimizer_temporary);
         }
         if (options.dtype != master_dtype) {
             emit.allocate(gradient_in_float32_);
         }
-        emit_optimizer(emit, job, bytes_of(numel, master_dtype).count, numel);
+        LocalParameters local;
+        local.add(numel, master_dtype);
+        emit_optimizer(emit, job, local);
         emit.release(gradient_in_float32_);
         emit.copy(bytes(numel), 0, Stream::compute);  // masters to parameters
     }
@@ -99,7 +102,8 @@ public:
                     buffer(bytes_of(group.partition_numel, master_dtype).count, Category::optimizer));
             }
             partition_numel_ += group.partition_numel;
-            for (const std::int32_t r : zero::partition_of(group, parameters, 0).parameters) {
+            for (const std::int32_t r :
+                 zero::partition_of(group, parameters, lowering.rank.value_or(0)).parameters) {
                 row_is_mine_[static_cast<std::size_t>(r)] = 1;
             }
         }
@@ -377,14 +381,13 @@ private:
 
 }  // namespace
 
-Schedule lower_zero(const LoweringInput& input) {
+Schedule lower_zero(const LoweringInput& input, int stage) {
     Schedule out;
-    out.runtime = input.job.runtime;
     out.stream_names = one_communicator;
-    if (input.job.runtime == "zero3") {
+    if (stage == 3) {
         Zero3(input, out).run();
     } else {
-        Zero12(input, input.job.runtime == "zero1" ? 1 : 2, out).run();
+        Zero12(input, stage, out).run();
     }
     return out;
 }

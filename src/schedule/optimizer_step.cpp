@@ -1,6 +1,7 @@
 #include "schedule/optimizer_step.hpp"
 
 #include <algorithm>
+#include <limits>
 
 namespace fsdplan {
 namespace {
@@ -69,6 +70,14 @@ StateBuffers optimizer_states(const TrainingJob& job, std::int64_t numel, DType 
     return {};
 }
 
+void create_states(Emitter& emit, const TrainingJob& job, std::int64_t numel, DType dtype, std::int32_t unit,
+                   Category category) {
+    for (const StateBuffer& state : optimizer_states(job, numel, dtype)) {
+        emit.allocate(emit.buffer(
+            {.bytes = state.bytes, .category = category, .on_host = state.on_host, .unit = unit}));
+    }
+}
+
 void LocalParameters::add(std::int64_t more_numel, DType dtype) {
     const std::int64_t more = bytes_of(more_numel, dtype).count;
     numel += more_numel;
@@ -90,6 +99,17 @@ void emit_optimizer(Emitter& emit, const TrainingJob& job, const LocalParameters
               .launches = job.optimizer.implementation == Implementation::foreach ? 12 : 1,
               .bytes = passes(job.optimizer) * parameters.bytes});
     emit.release(temporary);
+}
+
+void exchange_norms(Emitter& emit, const TrainingJob& job, DType dtype, std::int64_t norms) {
+    const bool maximum = !(*job.clip_norm < std::numeric_limits<double>::infinity());
+    emit.issue(emit.collective({.kind = CollectiveKind::all_reduce,
+                                .dtype = dtype,
+                                .reduction = maximum ? Reduction::maximum : Reduction::sum,
+                                .ranks = job.mesh.shard,
+                                .input_numel = norms,
+                                .output_numel = norms}),
+               -1, Stream::compute);
 }
 
 }  // namespace fsdplan

@@ -34,6 +34,10 @@ private:
 /// below 4,096 elements the moments stay in float32. SGD without momentum: nothing.
 StateBuffers optimizer_states(const TrainingJob& job, std::int64_t numel, DType dtype);
 
+/// Allocates them on `unit`'s account; -1: on nobody's.
+void create_states(Emitter& emit, const TrainingJob& job, std::int64_t numel, DType dtype,
+                   std::int32_t unit = -1, Category category = Category::optimizer);
+
 /// What one rank's parameters come to.
 struct LocalParameters {
     std::int64_t numel = 0;
@@ -46,9 +50,8 @@ struct LocalParameters {
 /// The step over them: its kernels and what it holds meanwhile. AdamW: foreach keeps the square roots of all
 /// second moments, for-loop two temporaries of the largest parameter, fused nothing.
 void emit_optimizer(Emitter& emit, const TrainingJob& job, const LocalParameters& parameters);
-/// The same over one flat tensor.
-inline void emit_optimizer(Emitter& emit, const TrainingJob& job, std::int64_t bytes, std::int64_t numel) {
-    emit_optimizer(emit, job, {.numel = numel, .bytes = bytes, .largest_bytes = bytes});
-}
+
+/// What clip_grad_norm_ exchanges: `norms` partial norms, inside the shard group.
+void exchange_norms(Emitter& emit, const TrainingJob& job, DType dtype, std::int64_t norms);
 
 }  // namespace fsdplan

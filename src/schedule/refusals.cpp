@@ -9,15 +9,6 @@
 namespace fsdplan {
 namespace {
 
-const std::string* find_argument(const Unit& unit, std::string_view name) {
-    for (const auto& [key, value] : unit.arguments) {
-        if (key == name) {
-            return &value;
-        }
-    }
-    return nullptr;
-}
-
 std::string in_words(const Unit& unit) {
     return unit.path.empty() ? "the root unit" : "the unit \"" + unit.path + "\"";
 }
@@ -76,7 +67,7 @@ private:
     // _share_state_and_init_handle_attrs: these settings are the same in all units.
     void check_equal(std::string_view argument, const std::string& attribute, bool of_root) {
         const auto value = [&](const Unit& unit) {
-            const std::string* own = find_argument(unit, argument);
+            const std::string* own = find_argument(unit.arguments, argument);
             return own == nullptr ? of_root : *own == "true";
         };
         const bool first = value(plan_.units.front());
@@ -109,11 +100,9 @@ private:
 
     bool check_reshard(const Unit& unit) {
         std::optional<Diagnostic> refused;
-        if (const std::string* own = find_argument(unit, "reshard_after_forward")) {
-            std::int64_t ranks = 0;
-            const auto [end, error] = std::from_chars(own->data(), own->data() + own->size(), ranks);
-            if (error == std::errc{} && end == own->data() + own->size()) {  // else true or false
-                refused = refused_reshard(ranks, job_.mesh.shard);
+        if (const std::string* own = find_argument(unit.arguments, "reshard_after_forward")) {
+            if (*own != "true" && *own != "false") {  // a whole number of 1 is not True
+                refused = refused_reshard(*own_reshard(unit), job_.mesh.shard);
             }
         } else if (job_.reshard_after_forward.value_or(0) > 1) {
             refused = refused_reshard(*job_.reshard_after_forward, job_.mesh.shard);
@@ -194,6 +183,16 @@ private:
 }  // namespace
 
 // _get_post_forward_mesh_info.
+std::optional<std::int64_t> own_reshard(const Unit& unit) {
+    const std::string* own = find_argument(unit.arguments, "reshard_after_forward");
+    if (own == nullptr) {
+        return std::nullopt;
+    }
+    std::int64_t ranks = *own == "true" ? 1 : 0;
+    std::from_chars(own->data(), own->data() + own->size(), ranks);  // leaves it as it is for true and false
+    return ranks;
+}
+
 std::optional<Diagnostic> refused_reshard(std::int64_t ranks, std::int64_t shard) {
     if (ranks >= 1 && ranks <= shard && shard % ranks == 0) {
         return std::nullopt;

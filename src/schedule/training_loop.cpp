@@ -222,9 +222,7 @@ void TrainingLoop::allocate_outside_units() {
         allocate_bytes(bytes, Category::replicated);
         if (tensor.requires_grad && !work_.empty()) {
             allocate_bytes(bytes, Category::replicated);  // gradient
-            for (const StateBuffer& state : optimizer_states(job, tensor.numel, tensor.dtype)) {
-                allocate_bytes(state.on_host ? 0 : state.bytes, Category::replicated);
-            }
+            create_states(emit, job, tensor.numel, tensor.dtype, -1, Category::replicated);
         }
     }
 }

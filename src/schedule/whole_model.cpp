@@ -53,6 +53,7 @@ WholeModel::WholeModel(const LoweringInput& input, WrapPlan plan, Schedule& out)
                .work = input.work,
                .loss = input.loss,
                .unread = input.unread,
+               .rank = input.rank,
                .iterations = input.iterations},
       job(input.job),
       loop(lowering, out),
@@ -148,20 +149,6 @@ void WholeModel::drop_gradient(Row& r) {
 void WholeModel::send(const CollectiveCall& call, std::int32_t unit, bool prefetched) {
     emit.after(Stream::all_reduce, Stream::compute);
     emit.issue(emit.collective(call), unit, Stream::all_reduce, prefetched);
-}
-
-void WholeModel::create_states(std::int64_t numel, DType dtype) {
-    if (!states_.empty() || job.optimizer.kind == Optimizer::Kind::sgd) {
-        return;
-    }
-    const std::int64_t bytes = job.optimizer.kind == Optimizer::Kind::adam8bit
-                                   ? bytes_of(numel, DType::uint8).count
-                                   : bytes_of(numel, dtype).count;
-    for (int i = 0; i < 2; ++i) {
-        states_.push_back(emit.buffer(
-            {.bytes = bytes, .category = Category::optimizer, .on_host = job.offload, .unit = whole}));
-        emit.allocate(states_.back());
-    }
 }
 
 }  // namespace fsdplan

@@ -62,8 +62,6 @@ protected:
     void send(const CollectiveCall& call, std::int32_t unit = -1, bool prefetched = false);
     /// Computation goes on when everything sent has arrived.
     void wait_for_sent() { emit.after(Stream::compute, Stream::all_reduce); }
-    /// AdamW's two states over `numel` elements, allocated in the first step.
-    void create_states(std::int64_t numel, DType dtype);
 
     WrapPlan unit_plan;
     LoweringInput lowering;
@@ -73,9 +71,6 @@ protected:
     std::vector<Row> parameter_rows;
     std::vector<std::int32_t> row_of;  // by tensor
     bool last_microbatch = true;
-
-private:
-    std::vector<std::int32_t> states_;
 };
 
 /// Streams of a runtime that talks over one communicator.

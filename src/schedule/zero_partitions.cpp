@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <numeric>
 
-#include "schedule/units.hpp"
-
 namespace fsdplan::zero {
 namespace {
 
@@ -56,7 +54,7 @@ std::vector<std::int32_t> group_members(std::span<const Parameter> parameters, s
 }
 
 std::vector<FlatGroup> flat_groups(std::span<const Parameter> parameters, const Options& options) {
-    const std::int64_t element = element_bytes(options.dtype);
+    const std::int64_t element = bytes_of(1, options.dtype).count;
     const std::int64_t alignment =
         options.parameter_alignment ? aligned_bytes / std::gcd(aligned_bytes, element) : 1;
     std::vector<FlatGroup> groups;
@@ -96,7 +94,7 @@ Partition partition_of(const FlatGroup& group, std::span<const Parameter> parame
 std::vector<Event> broadcast_parameters(std::span<const Parameter> parameters, const Options& options) {
     std::vector<Event> events;
     for (std::size_t i = 0; i < parameters.size(); ++i) {
-        const std::int64_t bytes = parameters[i].numel * element_bytes(options.dtype);
+        const std::int64_t bytes = bytes_of(parameters[i].numel, options.dtype).count;
         events.push_back({.purpose = Purpose::broadcast_parameter,
                           .call = world_call(options, CollectiveKind::broadcast, DType::uint8, bytes, bytes),
                           .parameters = {static_cast<std::int32_t>(i)}});

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "schedule/fsdp1_handle.hpp"
 #include "verify/traffic.hpp"
 #include "wrap/flat_parameter.hpp"
 
@@ -75,27 +76,15 @@ public:
             compare("params", "0", std::to_string(row_.at("params").size()));
             return;
         }
-        Strategy strategy = job_.strategy;
-        for (const auto& [key, value] : unit_.arguments) {
-            if (key == "sharding_strategy") {
-                strategy = parse_strategy(std::string_view(value).substr(1, value.size() - 2));
-            }
-        }
-        const std::int64_t ranks = is_hybrid(strategy) ? job_.mesh.shard : job_.mesh.ranks();
-        if (ranks == 1 && !is_hybrid(strategy)) {
-            strategy = Strategy::no_shard;
-        }
-        compare("strategy", row_.at("strategy").string(), name(strategy));
-        const DType orig = tree_.tensors[at(unit_.parameters.front())].dtype;
-        const DType param = job_.param_dtype.value_or(orig);
-        compare("dtype", row_.at("dtype").string(), recorded_name(orig));
-        compare("param_dtype", row_.at("param_dtype").string(), recorded_name(param));
-        compare("reduce_dtype", row_.at("reduce_dtype").string(),
-                recorded_name(job_.reduce_dtype.value_or(param)));
+        const fsdp1::Settings own = fsdp1::settings_of(unit_, tree_, job_);
+        compare("strategy", row_.at("strategy").string(), name(own.strategy));
+        compare("dtype", row_.at("dtype").string(), recorded_name(own.orig));
+        compare("param_dtype", row_.at("param_dtype").string(), recorded_name(own.param));
+        compare("reduce_dtype", row_.at("reduce_dtype").string(), recorded_name(own.reduce));
         compare("requires_grad", row_.at("requires_grad").boolean() ? "yes" : "no",
                 unit_.requires_grad ? "yes" : "no");
-        const std::int64_t shard_ranks = strategy == Strategy::no_shard ? 1 : ranks;
-        flat_layout_of(param, ranks, shard_ranks);
+        const std::int64_t shard_ranks = own.strategy == Strategy::no_shard ? 1 : own.ranks;
+        flat_layout_of(own.param, own.ranks, shard_ranks);
     }
 
     void fsdp2() {

@@ -22,7 +22,8 @@ FlatLayout flat_layout(std::span<const std::int64_t> numels, bool use_orig_param
     return layout;
 }
 
-std::int64_t local_numel(std::int64_t offset, std::int64_t numel, std::int64_t shard_numel, int rank) {
+std::int64_t local_numel(std::int64_t offset, std::int64_t numel, std::int64_t shard_numel,
+                         std::int64_t rank) {
     const std::int64_t begin = std::max(offset, rank * shard_numel);
     const std::int64_t end = std::min(offset + numel, (rank + 1) * shard_numel);
     return std::max<std::int64_t>(0, end - begin);

@@ -21,6 +21,7 @@ FlatLayout flat_layout(std::span<const std::int64_t> numels, bool use_orig_param
                        int world_size);
 
 /// Elements of [offset, offset + numel) that lie in rank's piece [rank * shard, (rank + 1) * shard).
-std::int64_t local_numel(std::int64_t offset, std::int64_t numel, std::int64_t shard_numel, int rank);
+std::int64_t local_numel(std::int64_t offset, std::int64_t numel, std::int64_t shard_numel,
+                         std::int64_t rank);
 
 }  // namespace fsdplan

@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "fsdplan/wrap.hpp"
 
 namespace fsdplan {
@@ -95,6 +97,16 @@ const Diagnostic* WrapPlan::construction_error() const {
         }
     }
     return nullptr;
+}
+
+std::string_view unquoted(std::string_view value) {
+    return value.size() > 1 && value.starts_with('"') ? value.substr(1, value.size() - 2) : value;
+}
+
+const std::string* find_argument(const UnitArguments& arguments, std::string_view name) {
+    const auto found =
+        std::ranges::find(arguments, name, [](const auto& a) -> std::string_view { return a.first; });
+    return found == arguments.end() ? nullptr : &found->second;
 }
 
 }  // namespace fsdplan

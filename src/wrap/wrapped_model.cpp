@@ -12,12 +12,6 @@ namespace {
 
 constexpr std::size_t most_tensors_named = 12;
 
-const std::string* find_argument(const UnitArguments& arguments, std::string_view name) {
-    const auto found =
-        std::ranges::find(arguments, name, [](const auto& a) -> std::string_view { return a.first; });
-    return found == arguments.end() ? nullptr : &found->second;
-}
-
 bool known_argument(std::string_view name) {
     constexpr std::array<std::string_view, 15> known{
         "process_group",    "sharding_strategy", "cpu_offload",     "auto_wrap_policy", "backward_prefetch",

@@ -9,6 +9,7 @@
 #include "base/json.hpp"
 #include "fsdplan/planner.hpp"
 #include "planner/estimates.hpp"
+#include "support/schedule_bytes.hpp"
 
 // Questions that people asked in public, with their right answers (tests/cases).
 namespace fsdplan {
@@ -116,18 +117,9 @@ Calls calls_of(const PlanResult& plan, CollectiveKind kind) {
     return calls;
 }
 
-std::int64_t unsharded_at(const PlanResult& plan, Phase phase, std::string_view unit) {
-    for (const Moment& moment : plan.layout.moments) {
-        const bool here =
-            moment.row >= 0 && plan.wrap
-                                       .units[static_cast<std::size_t>(
-                                           plan.layout.units[static_cast<std::size_t>(moment.row)].unit)]
-                                       .path == unit;
-        if (moment.phase == phase && here) {
-            return moment.unsharded_bytes;
-        }
-    }
-    throw std::logic_error("no such moment");
+/// The schedule that a plan's memory comes from.
+Schedule schedule_of(const SweepQuestion& question, const PlanResult& plan) {
+    return lower({question.tree, plan.wrap, question.jobs[plan.job]});
 }
 
 // 01: every threshold of the list falls into one plan of the sweep, with just these units.
@@ -180,10 +172,16 @@ TEST(Case01, TheIntervalsCoverEveryThresholdOnce) {
     EXPECT_EQ(next, -1);  // the last one has no end
 }
 
-void expect_units(const json::Value& expected, const PlanResult& plan) {
+void expect_units(const json::Value& expected, const SweepQuestion& question) {
+    const PlanResult plan = evaluate(question, units_of(question, question.jobs[0]), question.jobs[0]);
     std::map<std::string, std::int64_t> shards;
-    for (const UnitLayout& row : plan.layout.units) {
-        shards[plan.wrap.units[static_cast<std::size_t>(row.unit)].path] = row.shard_bytes / 4;
+    for (const Unit& unit : plan.wrap.units) {
+        shards[unit.path] = 0;
+    }
+    for (const Buffer& buffer : schedule_of(question, plan).buffers) {
+        if (buffer.category == Category::shard) {
+            shards[plan.wrap.units.at(static_cast<std::size_t>(buffer.unit)).path] += buffer.bytes / 4;
+        }
     }
     EXPECT_EQ(shards.size(), expected.size());
     for (const json::Value unit : expected.elements()) {
@@ -206,7 +204,7 @@ TEST(Case03, TheSizePolicyBreaksATie) {
                            .cluster = gpus(4)};
     const json::Value flat = c.expect.at("use_orig_params_false");
     const PlanResult plan = evaluate(question, units_of(question, question.jobs[0]), question.jobs[0]);
-    expect_units(flat.at("units_world4"), plan);
+    expect_units(flat.at("units_world4"), question);
     std::int64_t managed = 0;
     for (const Unit& unit : plan.wrap.units) {
         managed += unit.numel;
@@ -222,8 +220,7 @@ TEST(Case03, TheSizePolicyBreaksATie) {
 
     question.jobs[0].use_orig_params = false;
     question.policy = of_class("Block");
-    expect_units(c.expect.at("module_wrap_Block").at("units_world4"),
-                 evaluate(question, units_of(question, question.jobs[0]), question.jobs[0]));
+    expect_units(c.expect.at("module_wrap_Block").at("units_world4"), question);
 }
 
 /// The largest buffer that each unit's gradients ever have, by the unit's path.
@@ -350,7 +347,6 @@ TEST(Case10, RowsOnEightRanks) {
                                  .jobs = {job_on("fsdp2", 8)},
                                  .cluster = gpus(8)};
     const PlanResult plan = evaluate(question, units_of(question, question.jobs[0]), question.jobs[0]);
-    EXPECT_EQ(plan.layout.shard_bytes, padded * 4);
     EXPECT_EQ(term(plan, "parameter_shards").bytes.value, padded * 4);
 }
 
@@ -366,25 +362,26 @@ TEST(Case11, NoWrappingGathersEverything) {
     const PlanResult whole = evaluate(question, units_of(question, question.jobs[0]), question.jobs[0]);
     const json::Value expected = c.expect.at("no_wrap");
     EXPECT_EQ(whole.units, expected.at("units").integer());
-    EXPECT_EQ(unsharded_at(whole, Phase::forward, ""), expected.at("gathered_param_bytes").integer());
-    EXPECT_EQ(whole.layout.units[0].gradient_bytes, expected.at("unsharded_grad_bytes").integer());
+    const Schedule one = schedule_of(question, whole);
+    EXPECT_EQ(test::most_bytes(one, Category::unsharded, "", Mark::forward_begin, Mark::forward_end),
+              expected.at("gathered_param_bytes").integer());
+    EXPECT_EQ(gradient_buffers(one).at(""), expected.at("unsharded_grad_bytes").integer());
     const std::int64_t state = c.expect.at("sharded_state_bytes_per_gpu").integer();
-    EXPECT_EQ(whole.layout.shard_bytes + whole.layout.gradient_shard_bytes +
-                  term(whole, "optimizer_state").bytes.value,
-              state);
+    EXPECT_EQ(state_bytes(one), state);
 
     question.policy = of_class("LlamaDecoderLayer");
     const PlanResult layers = evaluate(question, units_of(question, question.jobs[0]), question.jobs[0]);
     const json::Value wrapped = c.expect.at("wrap_LlamaDecoderLayer");
     EXPECT_EQ(layers.units, wrapped.at("units").integer());
     EXPECT_EQ(layers.root_numel, wrapped.at("root_numel").integer());
-    EXPECT_EQ(unsharded_at(layers, Phase::forward, "model.layers.7"),
+    const Schedule units = schedule_of(question, layers);
+    EXPECT_EQ(test::most_bytes(units, Category::unsharded, "model.layers.7", Mark::forward_begin,
+                               Mark::forward_end),
               wrapped.at("gathered_bytes_root_plus_1").integer());
-    EXPECT_EQ(unsharded_at(layers, Phase::backward, "model.layers.7"),
+    EXPECT_EQ(test::most_bytes(units, Category::unsharded, "model.layers.7", Mark::pre_backward,
+                               Mark::post_backward),
               wrapped.at("gathered_bytes_root_plus_2").integer());
-    EXPECT_EQ(layers.layout.shard_bytes + layers.layout.gradient_shard_bytes +
-                  term(layers, "optimizer_state").bytes.value,
-              state);
+    EXPECT_EQ(state_bytes(units), state);
 }
 
 // 15: the stored dtype decides about states, the compute dtype about what is gathered.
@@ -557,15 +554,12 @@ TEST(Case18, IgnoredParametersAreReplicated) {
                            .wrap = ignoring,
                            .jobs = {job_on("fsdp1", 4)},
                            .cluster = gpus(4)};
-    const auto evaluated = [&] {
-        return evaluate(question, units_of(question, question.jobs[0]), question.jobs[0]);
-    };
-    const PlanResult blocks = evaluated();
-    expect_units(c.expect.at("block_policy"), blocks);
+    const PlanResult blocks = evaluate(question, units_of(question, question.jobs[0]), question.jobs[0]);
+    expect_units(c.expect.at("block_policy"), question);
     EXPECT_EQ(term(blocks, "replicated_parameters").bytes.value,
               4 * c.expect.at("replicated_numel_per_rank").integer());
     question.policy = by_size(20000);
-    expect_units(c.expect.at("size_policy_20000"), evaluated());
+    expect_units(c.expect.at("size_policy_20000"), question);
 }
 
 // 20: all experts count, and 80 GB are not 80 GiB.
@@ -585,10 +579,11 @@ TEST(Case20, ASparseModelIsDenseForFsdp) {
     EXPECT_EQ(plan.units, c.expect.at("units").integer());
     EXPECT_EQ(plan.root_numel, c.expect.at("root_numel").integer());
     EXPECT_EQ(plan.largest_unit_numel, c.expect.at("layer_numel").integer());
-    const std::int64_t states = plan.layout.shard_bytes + plan.layout.gradient_shard_bytes +
-                                term(plan, "optimizer_state").bytes.value;
+    const Schedule schedule = schedule_of(question, plan);
+    const std::int64_t states = state_bytes(schedule);
     EXPECT_EQ(states, c.expect.at("state_bytes_per_gpu").integer());
-    const std::int64_t gathered = unsharded_at(plan, Phase::backward, "model.layers.20");
+    const std::int64_t gathered = test::most_bytes(schedule, Category::unsharded, "model.layers.20",
+                                                   Mark::pre_backward, Mark::post_backward);
     EXPECT_EQ(gathered, c.expect.at("gathered_root_plus_2_layers_bytes").integer());
     EXPECT_EQ(cluster.budget.count - states - gathered, c.expect.at("left_for_activations_bytes").integer());
     // "model states and gathered units fit; activations decide"

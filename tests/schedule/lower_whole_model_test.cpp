@@ -6,6 +6,7 @@
 #include "base/json.hpp"
 #include "fsdplan/schedule.hpp"
 #include "support/model_in_code.hpp"
+#include "support/schedule_bytes.hpp"
 
 // Schedules of DDP and ZeRO send what the recordings of the same model show.
 namespace fsdplan {
@@ -111,13 +112,15 @@ TEST(LowerZero, SendsWhatIsRecorded) {
     expect_as_recorded("zero2_mlp_w8.json", tree, job);
 }
 
-TEST(LowerZero, LayoutCountsAStepsCollectives) {
+TEST(LowerZero, CountsAStepsCollectives) {
     const ModuleTree tree = mlp({20, 37, 37, 37, 11});  // 4007 elements
-    TrainingJob job{.runtime = "zero2", .mesh = {.replicate = 2}};
-    const StepLayout step = lay_out(tree, {}, job);
-    EXPECT_EQ(step.owned_numel, 2004);
-    EXPECT_EQ(step.shard_bytes, 2 * 4008 + 4 * 2004);
-    EXPECT_EQ(step.collectives.size(), 4U);  // gradients, overflow, norm, parameters
+    const TrainingJob job{.runtime = "zero2", .mesh = {.replicate = 2}};
+    const WrapPlan plan;
+    const Schedule schedule = lower({.tree = tree, .plan = plan, .job = job, .iterations = 3});
+    // Of 2004 elements a rank keeps a float32 master and AdamW's two moments.
+    EXPECT_EQ(test::bytes_at(schedule, Category::optimizer, Mark::optimizer_step), 3 * 4 * 2004);
+    EXPECT_EQ(test::bytes_at(schedule, Category::shard, Mark::optimizer_step), 2 * 4008);
+    EXPECT_EQ(traffic_of(schedule).size(), 4U);  // gradients, overflow, norm, parameters
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include "base/file.hpp"
 #include "base/json.hpp"
 #include "fsdplan/schedule.hpp"
+#include "support/schedule_bytes.hpp"
 
 // Sizes and counts of a step's collectives, and the bytes stored, against recordings of the real runtimes.
 namespace fsdplan {
@@ -95,7 +96,8 @@ TEST_P(RecordedCollectives, AreTheStepsCollectives) {
     const ModuleTree tree =
         flatten(import_model((folder / "models" / std::string(settings.at("tree").string())).string()));
     const TrainingJob job = job_of(settings);
-    const StepLayout layout = lay_out(tree, units_of(tree, recorded, job), job);
+    const WrapPlan plan = units_of(tree, recorded, job);
+    const Schedule schedule = lower({.tree = tree, .plan = plan, .job = job});
 
     Calls want;
     for (const json::Value call : recorded.at("collectives").elements()) {
@@ -105,15 +107,16 @@ TEST_P(RecordedCollectives, AreTheStepsCollectives) {
             call.at("count").integer();
     }
     Calls got;
-    for (const Collective& call : layout.collectives) {
+    for (const Collective& call : traffic_of(schedule)) {
         got[{std::string(name(call.kind)), std::string(name(call.dtype)), call.input_numel, call.output_numel,
              std::string(shown(call.group)), call.ranks}] += call.count;
     }
     EXPECT_EQ(got, want);
-    EXPECT_EQ(layout.shard_bytes, recorded.at("bytes").at("param").integer());
+    EXPECT_EQ(test::bytes_at(schedule, Category::shard, Mark::optimizer_step),
+              recorded.at("bytes").at("param").integer());
     const std::int64_t gradients = recorded.at("bytes").at("sgrad").integer();
     if (gradients > 0) {  // absent where the recording had dropped them, or tagged them otherwise
-        EXPECT_EQ(layout.gradient_shard_bytes, gradients);
+        EXPECT_EQ(test::bytes_at(schedule, Category::gradient_shard, Mark::optimizer_step), gradients);
     }
 }
 

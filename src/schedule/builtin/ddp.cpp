@@ -1,131 +1,150 @@
-#include <algorithm>
 #include <array>
 
 #include "schedule/ddp_buckets.hpp"
-#include "schedule/lowerings.hpp"
-#include "schedule/units.hpp"
+#include "schedule/optimizer_step.hpp"
+#include "schedule/whole_model.hpp"
 
-// DistributedDataParallel: the whole model on every rank, gradients all-reduced in buckets.
+// DistributedDataParallel: buckets of gradients are all-reduced while backward goes on.
 namespace fsdplan {
 namespace {
 
-constexpr std::int64_t first_bucket_bytes = std::int64_t{1} << 20U;
-constexpr std::int64_t bucket_bytes = std::int64_t{25} << 20U;
+class Ddp final : public WholeModel {
+public:
+    Ddp(const LoweringInput& input, Schedule& out)
+        : WholeModel(input, one_unit(input.tree), out), reducer_(parameters(), buffers(), options()) {}
 
-/// Parameters in registration order, each object once.
-std::vector<TensorIndex> registered(const ModuleTree& tree) {
-    std::vector<char> seen(tree.tensors.size(), 0);
-    std::vector<TensorIndex> order;
-    for (std::size_t m = 0; m < tree.size(); ++m) {
-        for (const TensorIndex t : tree.parameters(static_cast<ModuleIndex>(m))) {
+    void begin() override {
+        for (Row& r : parameter_rows) {
+            r.stored = buffer(r.bytes(), Category::shard);
+            emit.allocate(r.stored);
+        }
+        WholeModel::begin();
+        for (const CollectiveCall& call : ddp::construction(parameters(), buffers(), options())) {
+            send(call);
+        }
+        wait_for_sent();
+        buckets_ = new_buckets();
+    }
+
+    void begin_microbatch(bool last) override {
+        WholeModel::begin_microbatch(last);
+        synchronised_ = last || !job.no_sync;
+        const bool rebuilt = reducer_.rebuilt();
+        const std::vector<ddp::Event> events = reducer_.forward(synchronised_);
+        if (reducer_.rebuilt() != rebuilt) {
+            const std::vector<std::int32_t> old = std::move(buckets_);
+            buckets_ = new_buckets();  // before the old ones are gone
+            for (const std::int32_t bucket : old) {
+                emit.release(bucket);
+            }
+        }
+        issue(events);
+        if (!events.empty()) {
+            wait_for_sent();
+        }
+        reducer_.backward(trained_rows());
+    }
+
+    void end_of_backward() override {
+        issue(reducer_.backward_end());
+        if (!synchronised_) {
+            return;
+        }
+        wait_for_sent();
+        for (const ddp::Bucket& bucket : reducer_.buckets()) {  // back into the gradients
+            emit.copy(bytes_of(bucket.numel, bucket.dtype).count, 0, Stream::compute);
+        }
+        for (const Row& r : parameter_rows) {
+            emit.relabel(r.gradient, Category::gradient_shard);  // the optimizer reads them as they are
+        }
+    }
+
+    void optimizer_step() override {
+        emit.host(HostWork::optimizer, -1);
+        LocalParameters local;
+        for (const Row& r : parameter_rows) {
+            if (r.trainable) {
+                local.add(r.numel, r.dtype);
+                if (first_step_) {
+                    create_states(emit, job, r.numel, r.dtype, 0);
+                }
+            }
+        }
+        first_step_ = false;
+        emit_optimizer(emit, job, local);
+    }
+
+protected:
+    void gradient_ready(std::int32_t r) override {
+        if (synchronised_) {
+            emit.copy(row(r).bytes(), 0, Stream::compute);  // into its bucket
+        }
+        issue(reducer_.gradient(r));
+    }
+
+private:
+    std::vector<ddp::Parameter> parameters() const {
+        std::vector<ddp::Parameter> out;
+        for (const Row& r : parameter_rows) {
+            out.push_back({.dtype = r.dtype, .numel = r.numel, .trainable = r.trainable});
+        }
+        return out;
+    }
+
+    std::vector<ddp::ModuleBuffer> buffers() const {
+        std::vector<ddp::ModuleBuffer> out;
+        const ModuleTree& tree = loop.tree;
+        std::vector<char> seen(tree.tensors.size(), 0);
+        for (const TensorIndex t : tree.buffer) {
             if (seen[at(t)] == 0) {
                 seen[at(t)] = 1;
-                order.push_back(t);
+                out.push_back({.dtype = tree.tensors[at(t)].dtype, .numel = tree.tensors[at(t)].numel});
+            }
+        }
+        return out;
+    }
+
+    ddp::Options options() const {
+        ddp::Options options{.ranks = job.mesh.ranks(), .accumulate = job.accumulate};
+        for (const Row& r : parameter_rows) {
+            if (r.trainable) {
+                options.shape_numbers +=
+                    2 * static_cast<std::int64_t>(loop.tree.tensors[at(r.tensor)].shape.size());
+                // Without it the second forward of such a model would be refused.
+                options.find_unused_parameters = options.find_unused_parameters || !r.read;
+            }
+        }
+        return options;
+    }
+
+    std::vector<std::int32_t> new_buckets() {
+        std::vector<std::int32_t> out;
+        for (const ddp::Bucket& bucket : reducer_.buckets()) {
+            out.push_back(buffer(bytes_of(bucket.numel, bucket.dtype).count, Category::reduce_input));
+            emit.allocate(out.back());
+        }
+        return out;
+    }
+
+    void issue(const std::vector<ddp::Event>& events) {
+        for (const ddp::Event& event : events) {
+            if (event.kind == ddp::Event::Kind::collective) {
+                send(event.call, event.bucket >= 0 ? 0 : -1);
             }
         }
     }
-    return order;
-}
 
-/// Tensors that autocast copies into the compute dtype: weights of matrix products, not embedding tables.
-std::vector<char> cast_by_autocast(const ModuleTree& tree) {
-    std::vector<char> cast(tree.tensors.size(), 0);
-    for (std::size_t m = 0; m < tree.size(); ++m) {
-        const auto module = static_cast<ModuleIndex>(m);
-        if (short_name(tree.class_info(module).name).find("Embedding") != std::string_view::npos) {
-            continue;
-        }
-        for (const TensorIndex t : tree.parameters(module)) {
-            cast[at(t)] = tree.tensors[at(t)].shape.size() >= 2 ? 1 : 0;
-        }
-    }
-    return cast;
-}
+    ddp::Reducer reducer_;
+    std::vector<std::int32_t> buckets_;
+    bool synchronised_ = true;
+    bool first_step_ = true;
+};
 
-/// Elements of each bucket from the second step on: gradients become ready from the last parameter to the
-/// first, a bucket is closed once it reaches its limit, and the first limit is small.
-std::vector<std::pair<DType, std::int64_t>> buckets(const ModuleTree& tree,
-                                                    const std::vector<TensorIndex>& order) {
-    struct Open {
-        DType dtype;
-        std::int64_t numel = 0;
-        std::int64_t limit = first_bucket_bytes;
-    };
-    std::vector<Open> open;
-    std::vector<std::pair<DType, std::int64_t>> closed;
-    for (std::size_t i = order.size(); i-- > 0;) {
-        const Tensor& tensor = tree.tensors[at(order[i])];
-        if (!tensor.requires_grad) {
-            continue;
-        }
-        auto found = std::ranges::find(open, tensor.dtype, &Open::dtype);
-        if (found == open.end()) {
-            open.push_back({tensor.dtype});
-            found = open.end() - 1;
-        }
-        found->numel += tensor.numel;
-        if (found->numel * element_bytes(found->dtype) >= found->limit) {
-            closed.push_back({found->dtype, found->numel});
-            found->numel = 0;
-            found->limit = bucket_bytes;
-        }
-    }
-    for (const Open& rest : open) {
-        if (rest.numel > 0) {
-            closed.push_back({rest.dtype, rest.numel});
-        }
-    }
-    return closed;
-}
-
-StepLayout lay_out_ddp(const ModuleTree& tree, const WrapPlan&, const TrainingJob& job) {
-    StepLayout layout;
-    UnitLayout whole{.end = static_cast<std::int32_t>(tree.size())};
-    const std::vector<TensorIndex> order = registered(tree);
-    const std::vector<char> cast = cast_by_autocast(tree);
-    for (const TensorIndex t : order) {
-        const Tensor& tensor = tree.tensors[at(t)];
-        const std::int64_t bytes = tensor.numel * element_bytes(tensor.dtype);
-        whole.numel += tensor.numel;
-        whole.shard_bytes += bytes;
-        if (cast[at(t)] != 0 && job.param_dtype && *job.param_dtype != tensor.dtype) {
-            whole.unsharded_bytes += tensor.numel * element_bytes(*job.param_dtype);
-        }
-        if (tensor.requires_grad) {
-            whole.gradient_shard_bytes += bytes;
-            layout.owned_numel += tensor.numel;
-            layout.owned_bytes += bytes;
-            layout.largest_owned_bytes = std::max(layout.largest_owned_bytes, bytes);
-        }
-    }
-    layout.reduce_bucket_bytes = whole.gradient_shard_bytes;
-    layout.units.push_back(whole);
-    // From the second micro-batch on the gradients of the first are there.
-    const std::int64_t kept = job.accumulate > 1 ? whole.gradient_shard_bytes : 0;
-    layout.moments = {
-        {.phase = Phase::forward,
-         .row = 0,
-         .unsharded_bytes = whole.unsharded_bytes,
-         .gradient_shard_bytes = kept},
-        {.phase = Phase::loss, .unsharded_bytes = whole.unsharded_bytes, .gradient_shard_bytes = kept},
-        {.phase = Phase::backward,
-         .row = 0,
-         .unsharded_bytes = whole.unsharded_bytes,
-         .gradient_shard_bytes = kept},
-        {.phase = Phase::gradient, .row = 0, .gradient_shard_bytes = whole.gradient_shard_bytes},
-        {.phase = Phase::step, .gradient_shard_bytes = whole.gradient_shard_bytes},
-    };
-    for (const auto& [dtype, numel] : buckets(tree, order)) {
-        layout.collectives.push_back({.kind = CollectiveKind::all_reduce,
-                                      .group = RankGroup::replicate,
-                                      .dtype = dtype,
-                                      .input_numel = numel,
-                                      .output_numel = numel,
-                                      .ranks = job.mesh.ranks(),
-                                      .count = job.no_sync ? 1 : job.accumulate});
-    }
-    add_up(layout);
-    return layout;
+Schedule lower_ddp(const LoweringInput& input) {
+    Schedule out;
+    out.stream_names = one_communicator;
+    Ddp(input, out).run();
+    return out;
 }
 
 constexpr std::array strategies{Strategy::no_shard};
@@ -141,7 +160,6 @@ constinit const RuntimeInfo ddp{
     .wraps_by_policy = false,
     .has_units = false,
     .strategies = strategies,
-    .layout = lay_out_ddp,
     .lower = lower_ddp,
 };
 

@@ -1,359 +1,657 @@
 #include <algorithm>
 #include <array>
+#include <deque>
 
-#include "schedule/lowerings.hpp"
-#include "schedule/units.hpp"
+#include "schedule/fsdp1_handle.hpp"
+#include "schedule/optimizer_step.hpp"
 
-// FullyShardedDataParallel: one flat parameter a unit.
+// FullyShardedDataParallel: one flat parameter a unit, gathered in one piece.
+// Source: torch/distributed/fsdp/_runtime_utils.py, _flat_param.py and _exec_order_utils.py of PyTorch 2.13.
 namespace fsdplan {
 namespace {
 
-struct Precision {
-    DType stored{};
-    DType compute{};
-    DType reduce{};
-};
+using namespace fsdp1;
 
-std::optional<std::string_view> argument(const Unit& unit, std::string_view name) {
-    for (const auto& [key, value] : unit.arguments) {
-        if (key == name) {
-            return value;
+enum Action : std::int32_t { pre_backward_hook, frozen_hook };
+
+class Fsdp1 final : public UnitRuntime {
+public:
+    Fsdp1(const LoweringInput& input, Schedule& out) : job_(input.job), loop_(input, out), emit_(loop_.emit) {
+        handles_ = handles_of(loop_, input.rank);
+        gradient_of_.resize(loop_.tree.tensors.size(), -1);
+        for (const Handle& h : handles_) {
+            for (const Handle::Member& member : h.members) {
+                gradient_of_[at(member.tensor)] = member.gradient;
+            }
         }
     }
-    return std::nullopt;
-}
 
-Precision precision_of(const ModuleTree& tree, const Unit& unit, const TrainingJob& job) {
-    const DType stored = tree.tensors[at(unit.parameters.front())].dtype;
-    if (argument(unit, "mixed_precision") == "null") {
-        return {stored, stored, stored};
+    void run() { loop_.run(*this); }
+
+    void begin() override {
+        for (std::size_t u = 0; u < handles_.size(); ++u) {
+            if (handles_[u].exists) {
+                emit_.allocate(handles_[u].shard);
+            }
+        }
     }
-    const DType compute = job.param_dtype.value_or(stored);
-    return {stored, compute, job.reduce_dtype.value_or(compute)};
-}
 
-Strategy strategy_of(const Unit& unit, const TrainingJob& job) {
-    // torch turns every strategy into NO_SHARD where there is nobody to shard with.
-    if (job.mesh.shard == 1 && !is_hybrid(job.strategy)) {
-        return Strategy::no_shard;
-    }
-    const std::optional<std::string_view> given = argument(unit, "sharding_strategy");
-    return given && given->size() > 2 ? parse_strategy(given->substr(1, given->size() - 2)) : job.strategy;
-}
+    void begin_microbatch(bool last) override { sync_gradients_ = last || !job_.no_sync; }
 
-/// With use_orig_params every original starts at a multiple of 16 bytes of the compute dtype.
-std::int64_t alignment(std::int64_t compute_bytes) {
-    return std::max<std::int64_t>(1, 16 / compute_bytes);
-}
-
-/// Elements of each rank's piece that belong to trainable original parameters, summed over the units.
-class OwnedByRank {
-public:
-    explicit OwnedByRank(std::int64_t ranks)
-        : whole_(static_cast<std::size_t>(ranks) + 1), part_(whole_.size()) {}
-
-    void add(std::int64_t begin, std::int64_t end, std::int64_t shard) {
-        const std::int64_t first = begin / shard;
-        const std::int64_t last = (end - 1) / shard;
-        if (first == last) {
-            part(first) += end - begin;
+    void pre_forward(std::int32_t unit, std::int32_t call) override {
+        Handle& h = handle(unit);
+        if (unit == root && !loop_.in_backward()) {
+            root_pre_forward();
+        }
+        if (h.exists && h.state == Handle::State::backward_pre) {
+            return;  // recomputed between its own pre- and post-backward
+        }
+        if (!h.exists) {
             return;
         }
-        part(first) += (first + 1) * shard - begin;
-        part(last) += end - last * shard;
-        // Every rank between them owns a whole shard: the differences are summed up at the end.
-        whole_[static_cast<std::size_t>(first) + 1] += shard;
-        whole_[static_cast<std::size_t>(last)] -= shard;
+        emit_.host(HostWork::unit_hook, unit);
+        record_pre_forward(h, unit);
+        h.state = Handle::State::forward;
+        if (!h.prefetched) {
+            unshard(unit);
+        }
+        h.needs_pre_forward_unshard = false;
+        emit_.after(Stream::compute, unshard_stream);
+        if (job_.forward_prefetch) {
+            prefetch_forward(h);
+        }
+        register_post_backward(h, unit, call);
     }
 
-    std::int64_t most() const {
-        std::int64_t best = 0;
-        std::int64_t running = 0;
-        for (std::size_t rank = 0; rank + 1 < part_.size(); ++rank) {
-            running += whole_[rank];
-            best = std::max(best, running + part_[rank]);
+    void post_forward(std::int32_t unit, std::int32_t call) override {
+        Handle& h = handle(unit);
+        if (h.exists && h.state == Handle::State::backward_pre) {
+            return;
         }
-        return best;
+        if (h.exists) {
+            emit_.host(HostWork::unit_hook, unit);
+            record_post_forward(h, unit);
+            const bool keeps_views =
+                job_.use_orig_params && loop_.grad_enabled() && keeps_after_forward(h.settings.strategy);
+            reshard(unit, unit != root && frees_after_forward(h.settings.strategy));
+            h.skipped_views = keeps_views;
+            if (loop_.grad_enabled()) {
+                h.needs_pre_backward_unshard = loop_.output_requires_grad(call);
+                h.ran_pre_backward = false;
+            }
+        }
+        if (loop_.grad_enabled() && loop_.output_node(call) >= 0) {
+            loop_.tape.hook(loop_.output_node(call), pre_backward_hook, unit);
+        }
+        h.state = Handle::State::idle;
+    }
+
+    void hook(const Tape::Hook& hook) override {
+        if (hook.action == pre_backward_hook) {
+            pre_backward(hook.subject);
+        } else if (--handle(hook.subject).frozen_waits == 0) {
+            emit_.mark(Mark::post_backward_frozen, hook.subject);
+            handle(hook.subject).state = Handle::State::backward_post;
+            reshard_in_backward(hook.subject);
+        }
+    }
+
+    void node(const Tape::Node& node) override {
+        Handle& h = handle(node.subject);
+        if (node.kind == Tape::Kind::split) {
+            assemble(h);
+        } else {
+            post_backward(h, node.subject);
+        }
+    }
+
+    void end_of_backward() override {
+        emit_.mark(Mark::final_begin);
+        if (sync_gradients_) {
+            emit_.after(Stream::compute, post_backward_stream);
+            if (std::ranges::any_of(handles_, &Handle::hybrid)) {
+                emit_.after(Stream::compute, Stream::all_reduce);
+            }
+            if (job_.offload) {
+                emit_.block(emit_.record(Stream::compute));
+            }
+        }
+        first_iteration_ = false;
+        post_forward_order_.clear();
+        for (std::size_t u = 0; u < handles_.size(); ++u) {
+            Handle& h = handles_[u];
+            if (!h.exists) {
+                continue;
+            }
+            if (!h.points_to_shard || h.skipped_views) {
+                reshard(static_cast<std::int32_t>(u), frees_in_backward(h));
+            }
+            keep_low_precision(h);
+            if (job_.offload && sync_gradients_) {
+                emit_.release(h.shard_gradient);
+                h.has_shard_gradient = false;
+            }
+            h.ran_pre_backward = false;
+            h.needs_pre_backward_unshard = false;
+            h.post_forward_index = -1;
+            h.state = Handle::State::idle;
+            h.prefetched = false;
+            h.hook_registered = false;
+            h.frozen_waits = 0;
+            h.split = -1;
+            h.accumulator = -1;
+        }
+        emit_.mark(Mark::final_end);
+    }
+
+    void clip() override {
+        if (std::ranges::none_of(handles_, [](const Handle& h) { return h.exists && h.sharded(); })) {
+            return;
+        }
+        exchange_norms(emit_, job_, DType::float32, 1);  // of all local shards together
+    }
+
+    void optimizer_step() override {
+        emit_.host(HostWork::optimizer, -1);
+        LocalParameters local;
+        for (Handle& h : handles_) {
+            if (h.ever_reduced) {
+                step_over(h, local);
+            }
+        }
+        emit_optimizer(emit_, job_, local);
+    }
+
+    void zero_grad() override {
+        // With use_orig_params only the original parameters forget their gradients; the flat one's goes when
+        // the next forward starts.
+        if (!job_.use_orig_params) {
+            drop_gradients();
+        }
+        gradients_zeroed_ = true;
+    }
+
+    bool tracks(TensorIndex t) const override {
+        const std::int32_t unit = loop_.unit_of(t);
+        return unit >= 0 ? handles_[static_cast<std::size_t>(unit)].requires_grad
+                         : loop_.tree.tensors[at(t)].requires_grad;
+    }
+
+    std::int32_t gradient_node(TensorIndex t) override {
+        const std::int32_t unit = loop_.unit_of(t);
+        if (unit < 0) {
+            return -1;  // an ignored parameter's own .grad
+        }
+        Handle& h = handle(unit);
+        if (h.split < 0) {
+            add_split(h, unit);
+        }
+        return h.split;
+    }
+
+    void gradient_computed(TensorIndex t) override {
+        const std::int32_t unit = loop_.unit_of(t);
+        if (unit < 0) {
+            return;
+        }
+        const std::int32_t gradient = gradient_of_[at(t)];
+        if (!emit_.is_live(gradient)) {
+            emit_.allocate(gradient);
+        }
     }
 
 private:
-    std::int64_t& part(std::int64_t rank) { return part_[static_cast<std::size_t>(rank)]; }
+    static constexpr std::int32_t root = 0;
 
-    std::vector<std::int64_t> whole_;
-    std::vector<std::int64_t> part_;
-};
+    Handle& handle(std::int32_t unit) { return handles_[static_cast<std::size_t>(unit)]; }
 
-struct Fsdp1 {
-    const ModuleTree& tree;
-    const WrapPlan& plan;
-    const TrainingJob& job;
-    StepLayout layout;
-    std::vector<GradientPlaces> places;  // of the per-parameter gradients of each row
-
-    const Unit& unit_of(const UnitLayout& row) const {
-        return plan.units[static_cast<std::size_t>(row.unit)];
+    static bool keeps_after_forward(Strategy strategy) {
+        return strategy == Strategy::shard_grad_op || strategy == Strategy::hybrid_shard_zero2;
     }
 
-    /// As in Unit::flat_numel, but for this job's mesh: the same units are compared under other strategies.
-    std::int64_t flat_numel(const Unit& unit, std::int64_t compute_bytes) const {
-        if (!job.use_orig_params) {
-            return unit.numel;
+    // Lazy initialisation, when the first forward starts.
+    void initialize() {
+        initialized_ = true;
+        for (std::size_t u = 0; u < handles_.size(); ++u) {
+            Handle& h = handles_[u];
+            probe(h, static_cast<std::int32_t>(u));
+            if (h.host_gradient >= 0) {
+                emit_.allocate(h.host_gradient);
+            }
         }
-        const std::int64_t align = alignment(compute_bytes);
-        std::int64_t numel = 0;
-        for (const TensorIndex t : unit.parameters) {
-            numel = round_up(numel, align) + tree.tensors[at(t)].numel;
+        if (job_.buffer_dtype) {
+            loop_.cast_buffers(*job_.buffer_dtype);
         }
-        return round_up(numel, job.mesh.shard);
     }
 
-    void size_unit(UnitLayout& row) {
-        const Unit& unit = unit_of(row);
-        if (unit.parameters.empty() || unit.flat_numel == 0) {
-            row.numel = 0;
+    // The first forward tries every buffer once, one unit at a time, and gives it back.
+    void probe(Handle& h, std::int32_t unit) {
+        if (!h.exists) {
             return;
         }
-        const Precision precision = precision_of(tree, unit, job);
-        const Strategy strategy = strategy_of(unit, job);
-        const bool sharded = strategy != Strategy::no_shard;
-        const std::int64_t ranks = job.mesh.shard;
-        const std::int64_t flat = flat_numel(unit, element_bytes(precision.compute));
-        const std::int64_t shard = sharded ? ceil_div(flat, ranks) : flat;
-        const std::int64_t stored = element_bytes(precision.stored);
-        const std::int64_t compute = element_bytes(precision.compute);
-        const std::int64_t reduce = element_bytes(precision.reduce);
-        const bool is_root = row.enclosing < 0;
-
-        row.shard_bytes = shard * stored;
-        row.frees_after_forward = sharded && fsdplan::frees_after_forward(strategy) && !is_root;
-        if (sharded) {
-            row.unsharded_bytes = shard * ranks * compute;
-        } else if (precision.compute != precision.stored) {
-            row.unsharded_bytes = flat * compute;  // the cast copy; the parameter itself is what is stored
+        const auto once = [&](std::int64_t numel, DType dtype, Category category) {
+            const std::int32_t b = add_buffer(emit_, unit, numel, dtype, category, Stream::compute);
+            emit_.allocate(b);
+            emit_.free(b);
+        };
+        if (h.mixed()) {
+            once(h.shard_numel, h.settings.param, Category::low_precision_shard);
         }
-        if (sharded) {
-            const std::int64_t forwards =
-                fsdplan::frees_after_forward(strategy) || !job.no_sync ? job.accumulate : 1;
-            row.gather = Collective{.kind = CollectiveKind::all_gather,
-                                    .dtype = precision.compute,
-                                    .input_numel = shard,
-                                    .output_numel = shard * ranks,
-                                    .ranks = ranks,
-                                    .count = forwards};
-            if (row.frees_after_forward) {
-                row.regather = row.gather;
-                row.regather->count = job.accumulate;
+        if (h.sharded()) {
+            const std::int64_t padded = h.shard_numel * h.settings.ranks;
+            once(padded, h.settings.param, Category::unsharded);
+            if (h.mixed()) {
+                once(padded, h.settings.orig, Category::unsharded);
             }
-        }
-        if (unit.requires_grad) {
-            size_reduction(row, precision, flat, shard, sharded);
-            row.gradient_shard_bytes = shard * stored;
-            row.gradient_bytes = flat * compute;
-            row.reduce_buffer_bytes = (precision.reduce != precision.compute ? flat * reduce : 0) +
-                                      (sharded && flat % ranks != 0 ? shard * ranks * reduce : 0) +
-                                      (sharded ? shard * reduce : 0) +
-                                      (sharded && precision.reduce != precision.stored ? shard * stored : 0);
         }
     }
 
-    void size_reduction(UnitLayout& row, const Precision& precision, std::int64_t flat, std::int64_t shard,
-                        bool sharded) const {
-        const std::int64_t reductions = job.no_sync ? 1 : job.accumulate;
-        const std::int64_t ranks = job.mesh.shard;
-        if (!sharded) {
-            row.reduce = Collective{.kind = CollectiveKind::all_reduce,
-                                    .dtype = precision.reduce,
-                                    .input_numel = flat,
-                                    .output_numel = flat,
-                                    .ranks = ranks,
-                                    .count = reductions};
+    void root_pre_forward() {
+        if (!initialized_) {
+            initialize();
+        }
+        if (job_.forward_prefetch) {
+            for (Handle& h : handles_) {
+                h.needs_pre_forward_unshard = true;
+                h.prefetched = false;
+            }
+        }
+        emit_.after(unshard_stream, Stream::compute);
+        emit_.after(pre_unshard_stream, Stream::compute);
+        if (gradients_zeroed_) {
+            drop_gradients();
+        }
+        if (job_.param_dtype) {
+            loop_.user_code();  // the inputs are cast
+        }
+    }
+
+    void drop_gradients() {
+        for (Handle& h : handles_) {
+            if (h.exists) {
+                emit_.release(h.shard_gradient);
+                emit_.release(h.low_precision_gradient);
+                emit_.release(h.flat_gradient);
+                h.has_shard_gradient = false;
+                h.has_gradient = false;
+            }
+        }
+        gradients_zeroed_ = false;
+    }
+
+    void record_pre_forward(Handle& h, std::int32_t unit) {
+        if (job_.fsdp1.debug_detail && first_iteration_) {
+            const std::int32_t check = emit_.collective({.kind = CollectiveKind::all_gather,
+                                                         .dtype = DType::int32,
+                                                         .ranks = h.settings.ranks,
+                                                         .input_numel = 1,
+                                                         .output_numel = h.settings.ranks});
+            const std::int64_t bytes = bytes_of(1 + h.settings.ranks, DType::int32).count;
+            const std::array tensors{add_buffer(emit_, -1, 1 + h.settings.ranks, DType::int32,
+                                                Category::temporary, Stream::compute),
+                                     add_buffer(emit_, -1, 1 + h.settings.ranks, DType::int32,
+                                                Category::temporary, Stream::compute)};
+            for (const std::int32_t b : tensors) {
+                emit_.allocate(b);
+                emit_.issue(check, -1, Stream::compute);
+                emit_.copy(bytes, -1, Stream::compute, OpKind::to_host);
+                emit_.block(emit_.record(Stream::compute));
+            }
+            emit_.free(tensors[0]);
+            emit_.free(tensors[1]);
+        }
+        if (first_iteration_ && h.pre_forward_index < 0) {
+            h.pre_forward_index = static_cast<std::int32_t>(pre_forward_order_.size());
+            pre_forward_order_.push_back(unit);
+        }
+    }
+
+    // The index is only kept when it is not 0: a unit that ran first counts again when it runs a second time.
+    void record_post_forward(Handle& h, std::int32_t unit) {
+        if (h.post_forward_index <= 0) {
+            h.post_forward_index = static_cast<std::int32_t>(post_forward_order_.size());
+        }
+        post_forward_order_.push_back(unit);
+    }
+
+    void add_split(Handle& h, std::int32_t unit) {
+        if (!h.requires_grad) {
             return;
         }
-        row.reduce = Collective{.kind = CollectiveKind::reduce_scatter,
-                                .dtype = precision.reduce,
-                                .input_numel = shard * ranks,
-                                .output_numel = shard,
-                                .ranks = ranks,
-                                .count = reductions};
-        if (is_hybrid(job.strategy)) {
-            row.all_reduce = Collective{.kind = CollectiveKind::all_reduce,
-                                        .group = RankGroup::replicate,
-                                        .dtype = precision.reduce,
-                                        .input_numel = shard,
-                                        .output_numel = shard,
-                                        .ranks = job.mesh.replicate,
-                                        .count = reductions};
+        h.split = loop_.tape.add(Tape::Kind::split, unit);
+        if (h.accumulator < 0) {
+            h.accumulator = loop_.tape.add(Tape::Kind::accumulate, unit);
+        }
+        loop_.tape.edge(h.split, h.accumulator);
+    }
+
+    void unshard(std::int32_t unit, bool prefetched = false) {
+        Handle& h = handle(unit);
+        const bool needs_gather = h.sharded() && !h.gathered;
+        if (job_.offload && loop_.in_backward() && !h.has_shard_gradient) {
+            // Checking the original parameters for changes leaves an empty sharded gradient, to be added to.
+            emit_.allocate(h.shard_gradient);
+            h.has_shard_gradient = true;
+        }
+        bool ran_pre_unshard = false;
+        if (h.mixed() && (!h.sharded() || needs_gather || job_.offload)) {
+            if (job_.offload) {
+                emit_.allocate(h.device_shard);
+                emit_.copy(bytes_of(h.shard_numel, h.settings.orig).count, unit, pre_unshard_stream,
+                           OpKind::to_device);
+            }
+            if (!emit_.is_live(h.low_precision_shard)) {
+                emit_.allocate(h.low_precision_shard);
+            }
+            emit_.copy(bytes_of(h.shard_numel, h.settings.orig).count, unit, pre_unshard_stream);
+            emit_.release(h.device_shard);
+            ran_pre_unshard = true;
+        } else if (job_.offload) {
+            emit_.allocate(h.device_shard);
+            emit_.copy(bytes_of(h.shard_numel, h.settings.orig).count, unit, pre_unshard_stream,
+                       OpKind::to_device);
+            ran_pre_unshard = true;
+        }
+        if (ran_pre_unshard) {
+            emit_.after(unshard_stream, pre_unshard_stream);
+        }
+        limit();
+        if (needs_gather) {
+            emit_.allocate(h.unsharded);
+            h.gathered = true;
+            emit_.issue(h.gather, unit, unshard_stream, prefetched);
+        }
+        if (h.sharded() && h.mixed() && emit_.is_live(h.low_precision_shard)) {
+            emit_.use(h.low_precision_shard, unshard_stream);
+            emit_.free(h.low_precision_shard);
+        }
+        emit_.release(h.device_shard);
+        use_unsharded(h, unit);
+    }
+
+    // New views of the flat parameter. Backward goes through those that a computation used.
+    void use_unsharded(Handle& h, std::int32_t unit) {
+        h.points_to_shard = !h.sharded() && !h.mixed();
+        const bool in_forward = h.state == Handle::State::forward;
+        const bool in_pre_backward = h.state == Handle::State::backward_pre;
+        if (job_.use_orig_params) {
+            if (h.skipped_views && in_pre_backward) {
+                return;
+            }
+            if (in_forward || in_pre_backward) {
+                h.skipped_views = false;
+                add_split(h, unit);
+            }
+        } else if (in_forward) {
+            add_split(h, unit);
         }
     }
 
-    /// The optimizer sees flat parameters, padding included, or with use_orig_params the pieces of the
-    /// trainable originals that a rank owns.
-    void size_states() {
-        OwnedByRank owned(job.mesh.shard);
-        OwnedByRank owned_stored(job.mesh.shard);
-        for (const UnitLayout& row : layout.units) {
-            const Unit& unit = unit_of(row);
-            if (row.numel == 0 || !unit.requires_grad) {
-                continue;
-            }
-            const Precision precision = precision_of(tree, unit, job);
-            const std::int64_t stored = element_bytes(precision.stored);
-            const std::int64_t shard = row.shard_bytes / stored;
-            if (!job.use_orig_params) {
-                layout.owned_numel += shard;
-                layout.owned_bytes += row.shard_bytes;
-                layout.largest_owned_bytes = std::max(layout.largest_owned_bytes, row.shard_bytes);
-                continue;
-            }
-            const std::int64_t align = alignment(element_bytes(precision.compute));
-            std::int64_t offset = 0;
-            for (const TensorIndex t : unit.parameters) {
-                const Tensor& tensor = tree.tensors[at(t)];
-                offset = round_up(offset, align);
-                if (tensor.requires_grad && tensor.numel > 0) {
-                    owned.add(offset, offset + tensor.numel, shard);
-                    owned_stored.add(offset * stored, (offset + tensor.numel) * stored, shard * stored);
-                    layout.largest_owned_bytes =
-                        std::max(layout.largest_owned_bytes, std::min(tensor.numel, shard) * stored);
-                }
-                offset += tensor.numel;
-            }
-        }
-        layout.owned_numel += owned.most();
-        layout.owned_bytes += owned_stored.most();
-    }
-
-    /// A gather takes new memory while the device still works with what the host has freed already; the rate
-    /// limiter lets two units wait so.
-    void size_run_ahead() {
-        std::int64_t largest = 0;
-        std::int64_t all = 0;
-        for (const UnitLayout& row : layout.units) {
-            const std::int64_t bytes = row.frees_after_forward ? row.unsharded_bytes : 0;
-            largest = std::max(largest, bytes);
-            all += bytes;
-        }
-        layout.run_ahead_bytes = job.limit_all_gathers ? std::min(all, 2 * largest) : all;
-    }
-
-    void place_gradients() {
-        const std::vector<std::int32_t> last = last_rows(tree);
-        places.resize(layout.units.size());
-        for (std::size_t i = 0; i < layout.units.size(); ++i) {
-            const UnitLayout& row = layout.units[i];
-            const Unit& unit = unit_of(row);
-            if (row.gradient_bytes == 0) {
-                continue;
-            }
-            // Frozen members too: they are views of a flat parameter that requires grad.
-            const std::int64_t compute = element_bytes(precision_of(tree, unit, job).compute);
-            for (const TensorIndex t : unit.parameters) {
-                places[i].add(last[at(t)], tree.tensors[at(t)].numel * compute);
-            }
-            places[i].sort();
+    // The rate limiter: the host waits for the oldest of two freed units that the device has not left behind.
+    void limit() {
+        constexpr std::size_t most_in_flight = 2;
+        if (job_.limit_all_gathers && free_events_.size() >= most_in_flight) {
+            emit_.block(free_events_.front());
+            free_events_.pop_front();
         }
     }
 
-    void add_moments() {
-        const std::vector<UnitLayout>& units = layout.units;
-        const std::vector<std::int32_t> targets = backward_targets(units);
-        const RowSums unsharded(units, &UnitLayout::unsharded_bytes);
-        const RowSums gradients(units, &UnitLayout::gradient_bytes);
-        const RowSums shards(units, &UnitLayout::gradient_shard_bytes);
-        const bool accumulates = job.accumulate > 1;
-        const bool keeps_gradients = accumulates && job.no_sync;  // unsharded, between micro-batches
-        const bool keeps_shards = accumulates && !job.no_sync;    // sharded, from the second one on
-        std::vector<std::int64_t> kept(units.size() + 1,
-                                       0);  // unsharded bytes of units that stay, up to a row
-        for (std::size_t i = 0; i < units.size(); ++i) {
-            kept[i + 1] = kept[i] + (units[i].frees_after_forward ? 0 : units[i].unsharded_bytes);
+    void reshard(std::int32_t unit, bool frees) {
+        Handle& h = handle(unit);
+        h.points_to_shard = true;
+        h.skipped_views = false;
+        if (frees && h.gathered) {
+            emit_.use(h.unsharded, Stream::compute);
+            emit_.free(h.unsharded);
+            h.gathered = false;
         }
-        const auto bytes = [&](std::int32_t row) {
-            return units[static_cast<std::size_t>(row)].unsharded_bytes;
+        if (frees && job_.limit_all_gathers) {
+            free_events_.push_back(emit_.record(Stream::compute));
+        }
+        if (!h.sharded() && h.mixed()) {
+            emit_.use(h.low_precision_shard, Stream::compute);
+            emit_.release(h.low_precision_shard);
+        }
+        h.prefetched = false;
+        emit_.mark(Mark::reshard, unit, frees ? 1 : 0);
+    }
+
+    bool frees_in_backward(const Handle& h) const {
+        return h.sharded() && (sync_gradients_ || frees_after_forward(h.settings.strategy));
+    }
+
+    void reshard_in_backward(std::int32_t unit) {
+        reshard(unit, frees_in_backward(handle(unit)));
+        if (job_.backward_prefetch == BackwardPrefetch::post) {
+            prefetch_backward(unit);
+        }
+    }
+
+    void prefetch(std::int32_t target, Handle::State as) {
+        Handle& t = handle(target);
+        const Handle::State state = t.state;
+        t.state = as;
+        unshard(target, true);
+        t.state = state;
+        t.prefetched = true;
+    }
+
+    void prefetch_forward(const Handle& h) {
+        const auto next = static_cast<std::size_t>(h.pre_forward_index) + 1;
+        if (h.pre_forward_index < 0 || next >= pre_forward_order_.size()) {
+            return;
+        }
+        const std::int32_t target = pre_forward_order_[next];
+        if (handle(target).needs_pre_forward_unshard && !handle(target).prefetched) {
+            prefetch(target, Handle::State::forward);
+        }
+    }
+
+    void prefetch_backward(std::int32_t unit) {
+        const std::int32_t index = handle(unit).post_forward_index;
+        if (index <= 0) {
+            return;
+        }
+        const std::int32_t target = post_forward_order_[static_cast<std::size_t>(index) - 1];
+        if (handle(target).needs_pre_backward_unshard && !handle(target).prefetched) {
+            prefetch(target, Handle::State::backward_pre);
+        }
+    }
+
+    // A frozen unit has no gradient whose arrival could reshard it: it goes when the gradients of its inputs
+    // are there.
+    void register_post_backward(Handle& h, std::int32_t unit, std::int32_t call) {
+        if (!loop_.grad_enabled() || h.hook_registered) {
+            return;
+        }
+        h.hook_registered = true;
+        if (h.requires_grad) {
+            return;
+        }
+        const std::vector<std::int32_t> inputs = loop_.input_nodes(call);
+        h.frozen_waits = static_cast<std::int32_t>(inputs.size());
+        for (const std::int32_t node : inputs) {
+            loop_.tape.hook(node, frozen_hook, unit);
+        }
+    }
+
+    void pre_backward(std::int32_t unit) {
+        Handle& h = handle(unit);
+        if (!h.exists || h.ran_pre_backward) {
+            return;
+        }
+        emit_.mark(Mark::pre_backward, unit);
+        emit_.host(HostWork::unit_hook, unit);
+        h.state = Handle::State::backward_pre;
+        if (h.needs_pre_backward_unshard) {
+            if (!h.prefetched) {
+                unshard(unit);
+            }
+            emit_.after(Stream::compute, unshard_stream);
+        }
+        h.needs_pre_backward_unshard = false;
+        if (job_.backward_prefetch == BackwardPrefetch::pre) {
+            prefetch_backward(unit);
+        }
+        h.ran_pre_backward = true;
+    }
+
+    // The gradients of the members are concatenated into that of the flat parameter.
+    void assemble(Handle& h) {
+        const std::int32_t into = emit_.is_live(h.flat_gradient) ? h.fresh_gradient : h.flat_gradient;
+        if (!emit_.is_live(into)) {
+            emit_.allocate(into);
+        }
+        std::int64_t bytes = 0;
+        for (const Handle::Member& member : h.members) {
+            if (emit_.is_live(member.gradient)) {
+                bytes += bytes_of(member.numel, h.settings.param).count;
+            }
+        }
+        emit_.copy(bytes, -1, Stream::compute);
+        for (const Handle::Member& member : h.members) {
+            emit_.release(member.gradient);
+        }
+        h.has_gradient = true;
+    }
+
+    void post_backward(Handle& h, std::int32_t unit) {
+        // A second flat gradient has been added to the first.
+        emit_.release(h.fresh_gradient);
+        emit_.mark(Mark::post_backward, unit, h.has_gradient ? 1 : 0);
+        emit_.host(HostWork::unit_hook, unit);
+        h.state = Handle::State::backward_post;
+        if (!h.has_gradient) {
+            return;
+        }
+        reshard_in_backward(unit);
+        if (!sync_gradients_) {
+            return;
+        }
+        emit_.after(post_backward_stream, Stream::compute);
+        if (h.cast_gradient >= 0) {
+            emit_.allocate(h.cast_gradient);
+            emit_.copy(bytes_of(h.numel, h.settings.param).count, unit, post_backward_stream);
+        }
+        if (h.sharded()) {
+            reduce(h, unit);
+        } else {
+            reduce_unsharded(h, unit);
+        }
+        h.ever_reduced = true;
+    }
+
+    void divide(double factor, std::int64_t numel, DType dtype, std::int32_t unit, Stream stream) {
+        if (factor > 1) {
+            emit_.copy(bytes_of(numel, dtype).count, unit, stream);
+        }
+    }
+
+    void reduce(Handle& h, std::int32_t unit) {
+        if (h.padded_gradient >= 0) {
+            emit_.allocate(h.padded_gradient);
+            emit_.copy(bytes_of(h.numel, h.settings.reduce).count, unit, post_backward_stream);
+        }
+        // Without a cast and a sum the output of the reduction is the gradient itself.
+        const bool becomes_gradient = h.settings.reduce == h.settings.orig && !h.has_shard_gradient;
+        const std::int32_t output = becomes_gradient ? h.shard_gradient : h.reduced;
+        emit_.allocate(output);
+        divide(h.predivide, h.numel, h.settings.reduce, unit, post_backward_stream);
+        emit_.issue(h.scatter, unit, post_backward_stream);
+        Stream last = post_backward_stream;
+        if (h.hybrid()) {
+            emit_.after(Stream::all_reduce, post_backward_stream);
+            emit_.use(output, Stream::all_reduce);
+            emit_.issue(h.all_reduce, unit, Stream::all_reduce);
+            last = Stream::all_reduce;
+        }
+        divide(h.postdivide, h.shard_numel, h.settings.reduce, unit, last);
+        if (!becomes_gradient) {
+            emit_.copy(bytes_of(h.shard_numel, h.settings.reduce).count, unit, last);
+            if (!h.has_shard_gradient) {
+                emit_.allocate(h.shard_gradient);
+            }
+            emit_.free(output);
+        }
+        h.has_shard_gradient = true;
+        if (job_.offload) {
+            emit_.copy(bytes_of(h.shard_numel, h.settings.orig).count, unit, last, OpKind::to_host);
+        }
+        emit_.release(h.padded_gradient);
+        emit_.release(h.cast_gradient);
+        emit_.use(h.flat_gradient, post_backward_stream);
+        emit_.free(h.flat_gradient);
+        h.has_gradient = false;
+    }
+
+    void reduce_unsharded(Handle& h, std::int32_t unit) {
+        divide(h.predivide, h.numel, h.settings.reduce, unit, post_backward_stream);
+        emit_.issue(h.all_reduce, unit, post_backward_stream);
+        divide(h.postdivide, h.numel, h.settings.reduce, unit, post_backward_stream);
+        if (h.cast_gradient >= 0 || h.settings.reduce != h.settings.orig) {
+            if (!emit_.is_live(h.shard_gradient)) {
+                emit_.allocate(h.shard_gradient);
+            }
+            emit_.copy(bytes_of(h.numel, h.settings.reduce).count, unit, post_backward_stream);
+            emit_.release(h.cast_gradient);
+            emit_.use(h.flat_gradient, post_backward_stream);
+            emit_.free(h.flat_gradient);
+            h.has_shard_gradient = true;
+        } else {
+            emit_.relabel(h.flat_gradient, Category::gradient_shard);
+        }
+    }
+
+    // keep_low_precision_grads: what was raised for accumulation goes back to the compute dtype.
+    void keep_low_precision(Handle& h) {
+        if (!job_.fsdp1.keep_low_precision_gradients || !sync_gradients_ || !h.sharded() || !h.mixed() ||
+            !emit_.is_live(h.shard_gradient)) {
+            return;
+        }
+        emit_.allocate(h.low_precision_gradient);
+        emit_.copy(bytes_of(h.shard_numel, h.settings.orig).count, -1, Stream::compute);
+        emit_.free(h.shard_gradient);
+        h.has_shard_gradient = false;
+    }
+
+    void step_over(Handle& h, LocalParameters& local) {
+        const auto add = [&](std::int64_t numel, bool& has_states) {
+            local.add(numel, h.settings.orig);
+            if (!has_states && numel > 0) {
+                create_states(emit_, job_, numel, h.settings.orig);
+                has_states = true;
+            }
         };
-        const auto frees = [&](std::int32_t row) {
-            return units[static_cast<std::size_t>(row)].frees_after_forward;
-        };
-        // Unsharded while `row` is at work: what stays anyway, what lies around it, and itself.
-        const auto at_work = [&](std::int32_t row) {
-            const std::int64_t stays =
-                keeps_gradients ? kept.back() : kept[static_cast<std::size_t>(row) + 1];
-            return stays + sum_around(units, row, [&](std::int32_t e) { return frees(e) ? bytes(e) : 0; }) +
-                   (frees(row) ? bytes(row) : 0);
-        };
-        const std::int64_t kept_gradients = keeps_gradients ? gradients.all() : 0;
-        const std::int64_t kept_shards = keeps_shards ? shards.all() : 0;
-
-        for (std::size_t i = 0; i < units.size(); ++i) {
-            if (units[i].numel == 0) {
-                continue;
-            }
-            const auto row = static_cast<std::int32_t>(i);
-            const bool next = job.forward_prefetch && i + 1 < units.size() && frees(row + 1);
-            layout.moments.push_back({.phase = Phase::forward,
-                                      .row = row,
-                                      .unsharded_bytes = at_work(row) + (next ? bytes(row + 1) : 0),
-                                      .gradient_bytes = kept_gradients,
-                                      .gradient_shard_bytes = kept_shards});
+        if (!job_.use_orig_params) {
+            add(h.shard_numel, h.has_flat_states);
+            return;
         }
-        layout.moments.push_back({.phase = Phase::loss,
-                                  .unsharded_bytes = kept.back(),
-                                  .gradient_bytes = kept_gradients,
-                                  .gradient_shard_bytes = kept_shards});
-        for (std::size_t i = units.size(); i-- > 0;) {
-            const UnitLayout& unit = units[i];
-            if (unit.numel == 0) {
-                continue;
+        for (Handle::Member& member : h.members) {
+            if (member.trainable) {
+                add(member.local_numel, member.has_states);
             }
-            const auto row = static_cast<std::int32_t>(i);
-            const std::int32_t target = targets[i];
-            const std::int64_t prefetched = target >= 0 && frees(target) ? bytes(target) : 0;
-            const bool early = job.backward_prefetch == BackwardPrefetch::pre;
-            const std::int64_t around = sum_around(units, row, [&](std::int32_t e) {
-                return places[static_cast<std::size_t>(e)].after(unit.end);
-            });
-            const std::int64_t done = keeps_shards ? shards.all() : shards.from(row + 1);
-            const std::int64_t done_at_start =
-                keeps_shards ? shards.all() : shards.from(first_behind(units, row));
-            layout.moments.push_back({.phase = Phase::backward,
-                                      .row = row,
-                                      .unsharded_bytes = at_work(row) + (early ? prefetched : 0),
-                                      .gradient_bytes = kept_gradients + around,
-                                      .gradient_shard_bytes = done_at_start});
-            // The flat gradient is concatenated from those of the parameters: both exist for a moment. With
-            // use_orig_params or not, autograd splits and joins views of the flat parameter.
-            layout.moments.push_back({.phase = Phase::gradient,
-                                      .row = row,
-                                      .unsharded_bytes = at_work(row) + (early ? prefetched : 0),
-                                      .gradient_bytes = kept_gradients + around + 2 * unit.gradient_bytes,
-                                      .gradient_shard_bytes = done});
-            const std::int64_t waiting = keeps_gradients ? gradients.up_to(row) : unit.gradient_bytes;
-            const bool stays = keeps_gradients && !unit.frees_after_forward;
-            layout.moments.push_back(
-                {.phase = Phase::reduce,
-                 .row = row,
-                 .unsharded_bytes = at_work(row) - (stays ? 0 : unit.unsharded_bytes) +
-                                    (job.backward_prefetch == BackwardPrefetch::none ? 0 : prefetched),
-                 .gradient_bytes = waiting + around,
-                 .buffer_bytes = unit.reduce_buffer_bytes,
-                 .gradient_shard_bytes = done});
         }
-        layout.moments.push_back({.phase = Phase::step, .gradient_shard_bytes = shards.all()});
     }
+
+    const TrainingJob& job_;
+    TrainingLoop loop_;
+    Emitter& emit_;
+    std::vector<Handle> handles_;
+    std::vector<std::int32_t> gradient_of_;  // buffer of each parameter's part of its unit's gradient
+    std::vector<std::int32_t> pre_forward_order_;
+    std::vector<std::int32_t> post_forward_order_;
+    std::deque<std::int32_t> free_events_;
+    bool initialized_ = false;
+    bool first_iteration_ = true;
+    bool sync_gradients_ = true;
+    bool gradients_zeroed_ = false;
 };
 
-StepLayout lay_out_fsdp1(const ModuleTree& tree, const WrapPlan& plan, const TrainingJob& job) {
-    Fsdp1 step{tree, plan, job, {}, {}};
-    step.layout.units = rows_of(tree, plan);
-    for (UnitLayout& row : step.layout.units) {
-        step.size_unit(row);
-    }
-    step.size_states();
-    step.size_run_ahead();
-    step.place_gradients();
-    step.add_moments();
-    add_up(step.layout);
-    return std::move(step.layout);
+Schedule lower_fsdp1(const LoweringInput& input) {
+    Schedule out;
+    out.stream_names = {"compute", "pre_unshard", "unshard", "post_backward", "all_reduce", "transfer"};
+    Fsdp1(input, out).run();
+    return out;
 }
 
 constexpr std::array strategies{Strategy::full_shard, Strategy::shard_grad_op, Strategy::no_shard,
@@ -370,7 +668,6 @@ constinit const RuntimeInfo fsdp1{
     .wraps_by_policy = true,
     .has_units = true,
     .strategies = strategies,
-    .layout = lay_out_fsdp1,
     .lower = lower_fsdp1,
 };
 

@@ -1,7 +1,6 @@
 #include <array>
 
-#include "schedule/lowerings.hpp"
-#include "schedule/zero_layout.hpp"
+#include "schedule/lower_zero.hpp"
 
 namespace fsdplan {
 namespace {
@@ -19,8 +18,7 @@ constinit const RuntimeInfo zero2{
     .wraps_by_policy = false,
     .has_units = false,
     .strategies = strategies,
-    .layout = lay_out_zero,
-    .lower = lower_zero,
+    .lower = [](const LoweringInput& input) { return lower_zero(input, 2); },
 };
 
 }  // namespace builtin::runtime

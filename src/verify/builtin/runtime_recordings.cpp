@@ -143,6 +143,7 @@ void replay(const std::string& path, Verification& out) {
                               .plan = recorded.plan,
                               .job = recorded.job,
                               .unread = recorded.unread,
+                              .rank = 0,
                               .iterations = static_cast<int>(root.at("iterations").size())};
     const Schedule schedule = lower(input);
     report.compare("schedule", "", first_fault(schedule));
