@@ -179,7 +179,6 @@ struct MemoryPeak {
     std::int32_t op = -1;  ///< the allocation that reached it
     std::int64_t allocated_bytes = 0;
     std::array<std::int64_t, category_count> by_category{};
-    std::vector<std::int32_t> live;  ///< buffers alive then, largest first
 };
 
 struct OutOfMemory {
@@ -206,6 +205,9 @@ struct MemoryProfile {
 
 /// Bytes of each category after the first `changes` changes.
 std::array<std::int64_t, category_count> bytes_by_category(const MemoryProfile& profile, std::size_t changes);
+
+/// Buffers that were alive at the peak, in the order of Schedule::buffers.
+std::vector<std::int32_t> live_at_peak(const MemoryProfile& profile);
 
 /// What the program holds, in the order of its operations: no time, no rounding, no allocator.
 MemoryProfile program_memory(const Schedule& schedule);

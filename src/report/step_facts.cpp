@@ -135,7 +135,7 @@ std::vector<CauseSum> cause_sums(const Schedule& schedule, const Run& run) {
 std::vector<LiveRow> live_rows(const Schedule& schedule, const MemoryProfile& memory,
                                const ModuleTree& tree) {
     std::map<std::pair<Category, std::string>, LiveRow> rows;
-    for (const std::int32_t b : memory.peak.live) {
+    for (const std::int32_t b : live_at_peak(memory)) {
         const Buffer& buffer = schedule.buffers[static_cast<std::size_t>(b)];
         std::string owner = buffer.module >= 0 ? tree.path(static_cast<ModuleIndex>(buffer.module))
                             : buffer.unit >= 0 ? schedule.units[static_cast<std::size_t>(buffer.unit)]

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <map>
 
 #include "fsdplan/simulate.hpp"
 #include "simulate/memory_log.hpp"
@@ -55,22 +56,13 @@ MemoryProfile MemoryLog::take(const Schedule& schedule) {
     if (!schedule.ops.empty() && !profile_.out_of_memory) {
         begin(schedule, schedule.ops.size() - 1);  // iterations that left memory alone
     }
-    // The peak is known now: play the changes up to it once more for what was alive.
-    std::vector<std::int64_t> alive(schedule.buffers.size(), 0);
+    // The peak is known now: play the changes up to it once more for what it consists of.
     for (const MemoryChange& change : profile_.changes) {
         if (change.op > profile_.peak.op) {
             break;
         }
         profile_.peak.by_category[static_cast<std::size_t>(change.category)] += change.delta_bytes;
-        alive[static_cast<std::size_t>(change.buffer)] += change.delta_bytes;
     }
-    for (std::size_t i = 0; i < alive.size(); ++i) {
-        if (alive[i] > 0) {
-            profile_.peak.live.push_back(static_cast<std::int32_t>(i));
-        }
-    }
-    std::ranges::stable_sort(profile_.peak.live, std::ranges::greater{},
-                             [&](std::int32_t i) { return alive[static_cast<std::size_t>(i)]; });
     return std::move(profile_);
 }
 
@@ -81,6 +73,23 @@ std::array<std::int64_t, category_count> bytes_by_category(const MemoryProfile& 
         bytes[static_cast<std::size_t>(profile.changes[i].category)] += profile.changes[i].delta_bytes;
     }
     return bytes;
+}
+
+std::vector<std::int32_t> live_at_peak(const MemoryProfile& profile) {
+    std::map<std::int32_t, std::int64_t> bytes;
+    for (const MemoryChange& change : profile.changes) {
+        if (change.op > profile.peak.op) {
+            break;
+        }
+        bytes[change.buffer] += change.delta_bytes;
+    }
+    std::vector<std::int32_t> live;
+    for (const auto& [buffer, held] : bytes) {
+        if (held > 0) {
+            live.push_back(buffer);
+        }
+    }
+    return live;
 }
 
 MemoryProfile program_memory(const Schedule& schedule) {

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "base/heap.hpp"
 #include "command.hpp"
 #include "fsdplan/base.hpp"
 #include "version.hpp"
@@ -77,6 +78,7 @@ int dispatch(const std::vector<std::string>& words) {
 
 int main(int argc, char** argv) {
     using namespace fsdplan;
+    keep_freed_memory();
     try {
         return cli::dispatch({argv + 1, argv + argc});
     } catch (const Error& error) {
