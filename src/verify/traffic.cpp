@@ -60,20 +60,6 @@ void compare_lines(const std::string& where, const std::vector<std::string>& exp
                    differ.in2 == got.end() ? "(nothing more)" : *differ.in2);
 }
 
-bool has_format(std::string_view head, std::string_view format) {
-    const std::size_t key = head.find("\"format\"");
-    if (key == std::string_view::npos) {
-        return false;
-    }
-    const std::size_t colon = head.find_first_not_of(" \t\r\n", key + 8);
-    if (colon == std::string_view::npos || head[colon] != ':') {
-        return false;
-    }
-    const std::size_t value = head.find_first_not_of(" \t\r\n", colon + 1);
-    return value != std::string_view::npos &&
-           head.substr(value).starts_with("\"" + std::string(format) + "\"");
-}
-
 std::vector<json::Value> unfolded_iterations(const json::Value& file) {
     constexpr std::size_t most = 10'000;
     std::vector<json::Value> out;

@@ -24,9 +24,6 @@ void compare_lines(const std::string& where, const std::vector<std::string>& exp
 /// Words joined by blanks.
 std::string joined(const std::vector<std::string>& words);
 
-/// Whether the head of a file says `"format": "<format>"`.
-bool has_format(std::string_view head, std::string_view format);
-
 /// The iterations of a recording, {"same_as": j} replaced by what it stands for.
 std::vector<json::Value> unfolded_iterations(const json::Value& file);
 

@@ -333,9 +333,7 @@ void replay_snapshot(const std::string& path, Verification& out) {
         }
         report.close(out);
     } catch (const Unfit& unfit) {
-        ++out.cases;
-        ++out.skipped;
-        out.skips.push_back({.case_name = name, .reason = unfit.reason});
+        skip_case(name, unfit.reason, out);
     }
 }
 

@@ -9,6 +9,7 @@
 #include "fsdplan/allocator.hpp"
 #include "fsdplan/verify.hpp"
 #include "verify/case_report.hpp"
+#include "verify/format.hpp"
 
 // The caching allocator of PyTorch, recorded step by step under one PYTORCH_ALLOC_CONF a file, and a list of
 // option strings with what became of them (docs/formats.md).
@@ -315,9 +316,7 @@ private:
 };
 
 void replay_traces(const json::Value& file, const std::string& name, Verification& out) {
-    if (file.at("schema").integer() != 1) {
-        file.at("schema").fail("schema 1");
-    }
+    require_version(file, "schema");
     const json::Value conf = file.at("conf");
     const AllocatorOptions options = parse_alloc_conf(conf.string(), conf.where());
     CachingAllocator allocator{Bytes{0}};

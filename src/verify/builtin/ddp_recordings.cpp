@@ -3,10 +3,8 @@
 #include <filesystem>
 #include <map>
 
-#include "base/file.hpp"
-#include "base/json.hpp"
-#include "fsdplan/verify.hpp"
 #include "schedule/ddp_buckets.hpp"
+#include "verify/format.hpp"
 #include "verify/traffic.hpp"
 
 // Everything that DistributedDataParallel sends, recorded (docs/formats.md, "Recordings of DDP").
@@ -49,9 +47,7 @@ public:
 
     void replay(Verification& out) {
         if (const std::string reason = out_of_reach(); !reason.empty()) {
-            ++out.cases;
-            ++out.skipped;
-            out.skips.push_back({.case_name = name_, .reason = reason});
+            skip_case(name_, reason, out);
             return;
         }
         read_model();
@@ -374,6 +370,10 @@ private:
     std::int64_t iterations_ = 0;
 };
 
+void replay(const json::Value& recording, const std::string& path, Verification& out) {
+    DdpRecording(recording, std::filesystem::path(path).filename().string()).replay(out);
+}
+
 }  // namespace
 
 namespace builtin::recording {
@@ -382,16 +382,8 @@ extern const RecordingInfo ddp_recordings;
 constinit const RecordingInfo ddp_recordings{
     .name = "ddp",
     .help = "collectives of DistributedDataParallel (JSON with the format fsdplan.ddp-golden)",
-    .recognises = [](const std::string& /*path*/, std::string_view head) { return has_format(head, format); },
-    .replay =
-        [](const std::string& path, Verification& out) {
-            const json::Document document(read_text(path), path);
-            const json::Value version = document.root().at("version");
-            if (version.integer() != 1) {
-                version.fail("version 1");
-            }
-            DdpRecording(document.root(), std::filesystem::path(path).filename().string()).replay(out);
-        },
+    .recognises = of_format<format>,
+    .replay = replay_json<replay>,
 };
 
 }  // namespace builtin::recording

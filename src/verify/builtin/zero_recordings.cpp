@@ -4,11 +4,9 @@
 #include <map>
 #include <set>
 
-#include "base/file.hpp"
-#include "base/json.hpp"
-#include "fsdplan/verify.hpp"
 #include "schedule/zero12.hpp"
 #include "schedule/zero3.hpp"
+#include "verify/format.hpp"
 #include "verify/traffic.hpp"
 
 // Everything that DeepSpeed sends in stages 0 to 3, recorded (docs/formats.md, "Recordings of ZeRO").
@@ -79,9 +77,7 @@ public:
             reason = missing_input();
         }
         if (!reason.empty()) {
-            ++out.cases;
-            ++out.skipped;
-            out.skips.push_back({.case_name = name_, .reason = reason});
+            skip_case(name_, reason, out);
             return;
         }
         CaseReport report(name_);
@@ -689,6 +685,10 @@ private:
     std::vector<std::string> modules_by_row_;
 };
 
+void replay(const json::Value& recording, const std::string& path, Verification& out) {
+    ZeroRecording(recording, std::filesystem::path(path).filename().string()).replay(out);
+}
+
 }  // namespace
 
 namespace builtin::recording {
@@ -697,16 +697,8 @@ extern const RecordingInfo zero_recordings;
 constinit const RecordingInfo zero_recordings{
     .name = "zero",
     .help = "collectives and partitions of DeepSpeed ZeRO (JSON with the format fsdplan.zero-golden)",
-    .recognises = [](const std::string& /*path*/, std::string_view head) { return has_format(head, format); },
-    .replay =
-        [](const std::string& path, Verification& out) {
-            const json::Document document(read_text(path), path);
-            const json::Value version = document.root().at("version");
-            if (version.integer() != 1) {
-                version.fail("version 1");
-            }
-            ZeroRecording(document.root(), std::filesystem::path(path).filename().string()).replay(out);
-        },
+    .recognises = of_format<format>,
+    .replay = replay_json<replay>,
 };
 
 }  // namespace builtin::recording
