@@ -41,14 +41,6 @@ std::string recorded_name(DType dtype) {
     return "torch." + std::string(name(dtype));
 }
 
-std::string joined(const std::vector<std::string>& words_of) {
-    std::string out;
-    for (const std::string& word : words_of) {
-        out += (out.empty() ? "" : " ") + word;
-    }
-    return out;
-}
-
 void compare_lines(const std::string& where, const std::vector<std::string>& expected,
                    const std::vector<std::string>& got, CaseReport& report) {
     const auto differ = std::ranges::mismatch(expected, got);
@@ -58,6 +50,11 @@ void compare_lines(const std::string& where, const std::vector<std::string>& exp
     const std::string place = where + " line " + std::to_string(differ.in1 - expected.begin());
     report.compare(place, differ.in1 == expected.end() ? "(nothing more)" : *differ.in1,
                    differ.in2 == got.end() ? "(nothing more)" : *differ.in2);
+}
+
+bool setting(const json::Value& settings, std::string_view key, bool otherwise) {
+    const auto value = settings.find(key);
+    return value ? value->boolean() : otherwise;
 }
 
 std::vector<json::Value> unfolded_iterations(const json::Value& file) {
