@@ -211,6 +211,8 @@ struct LoweringInput {
     std::span<const CallWork> work{};
     CallWork
         loss{};  ///< saved_bytes: the logits; temporary_bytes: what it adds to them until backward starts
+    /// The operators themselves, in place of `work` and `loss`; null: not known.
+    const OperatorGraph* operators = nullptr;
     std::int64_t workspace_bytes = 0;  ///< that libraries keep in device memory
     /// Parameters that no computation reads, where the model's file cannot say so.
     std::span<const TensorIndex> unread{};

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "operators/language_model.hpp"
+
 namespace fsdplan {
 namespace {
 
@@ -99,6 +101,14 @@ Backbone decoder(const PrefixedClasses& classes, const DecoderSizes& s, const De
         return tokens;
     };
     return {.build = build, .vocab = s.vocab, .width = s.hidden, .tied = s.tied};
+}
+
+Value decoder_lm_forward(const DecoderSizes& s, Eager& f, ModuleIndex top) {
+    const DecoderForward forward{
+        .heads = s.heads, .kv_heads = s.kv_heads, .rotary_width = s.rotary_width, .act = s.act};
+    return causal_lm(f, top, "model", "lm_head", [&](ModuleIndex model, const Value& ids) {
+        return decoder_forward(f, model, ids, forward);
+    });
 }
 
 void attention_projections(Scope attention, const DecoderSizes& s, bool qkv_bias, bool out_bias,

@@ -65,6 +65,9 @@ struct DecoderParts {
     std::function<void(Scope model)> tail = {};
 };
 
+/// The forward of a causal language model with such a backbone, as in llama.
+Value decoder_lm_forward(const DecoderSizes& sizes, Eager& f, ModuleIndex top);
+
 /// A backbone of the common shape.
 Backbone decoder(const PrefixedClasses& classes, const DecoderSizes& sizes, const DecoderParts& parts);
 

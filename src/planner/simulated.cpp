@@ -14,6 +14,7 @@ Schedule schedule_of(const Evaluation& about, const WrapPlan& plan, const Traini
                   .job = job,
                   .work = about.work.rows,
                   .loss = about.work.loss,
+                  .operators = about.operators.calls.empty() ? nullptr : &about.operators,
                   .workspace_bytes = about.cluster.gpu.cublas_workspace_bytes,
                   .iterations = iterations});
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "fsdplan/operators.hpp"
 #include "schedule/optimizer_step.hpp"
 
 namespace fsdplan {
@@ -42,7 +43,8 @@ struct BackwardVisitor {
 TrainingLoop::TrainingLoop(const LoweringInput& input, Schedule& out)
     : tree(input.tree),
       job(input.job),
-      program(forward_program(input.tree, input.unread)),
+      program(forward_program(
+          input.tree, input.operators == nullptr ? input.tree.calls : input.operators->calls, input.unread)),
       units(units_of(input)),
       emit(out),
       input_(input),
@@ -66,7 +68,12 @@ TrainingLoop::TrainingLoop(const LoweringInput& input, Schedule& out)
     }
     list_regions();
     list_borders();
-    list_work();
+    computation_ = computation_of(input, program, emit);
+    for (std::int32_t c = 0; c < static_cast<std::int32_t>(program.calls.size()); ++c) {
+        if (region_of_[index(c)] == c) {
+            last_saved_[index(c)] = computation_->last_saving(c).value_or(last_saved_[index(c)]);
+        }
+    }
 }
 
 // About what FSDP2 takes, which handles parameters one by one; the others need less.
@@ -81,50 +88,6 @@ void TrainingLoop::reserve() {
     emit.reserve(iterations * (ops_per_call * calls + ops_per_unit * units.size()) +
                      (iterations + 1) * ops_per_parameter * parameters,
                  calls + buffers_each * (units.size() + parameters));
-}
-
-// What a module that calls others does itself counts for the first leaf that it calls, as its parameters do.
-void TrainingLoop::list_work() {
-    if (input_.work.empty()) {
-        return;
-    }
-    const auto add = [](CallWork& sum, const CallWork& part) {
-        sum.flops += part.flops;
-        sum.backward_flops += part.backward_flops;
-        sum.recompute_flops += part.recompute_flops;
-        sum.bytes += part.bytes;
-        sum.backward_bytes += part.backward_bytes;
-        sum.saved_bytes += part.saved_bytes;
-        sum.temporary_bytes += part.temporary_bytes;
-        sum.launches += part.launches;
-        sum.backward_launches += part.backward_launches;
-    };
-    work_.reserve(program.calls.size());
-    std::size_t callers_begin = 0;  // since the last leaf
-    for (std::size_t c = 0; c < program.calls.size(); ++c) {
-        work_.push_back(input_.work[at(program.calls[c].module)]);
-        if (program.calls[c].leaf) {
-            for (; callers_begin < c; ++callers_begin) {
-                add(work_[c], work_[callers_begin]);
-            }
-            callers_begin = c + 1;
-        }
-    }
-    saved_.assign(program.calls.size(), -1);
-    inputs_kept_.assign(program.calls.size(), -1);
-    for (std::size_t c = 0; c < program.calls.size(); ++c) {
-        const auto module = static_cast<std::int32_t>(program.calls[c].module);
-        if (program.calls[c].leaf) {
-            saved_[c] = emit.buffer(
-                {.bytes = work_[c].saved_bytes, .category = Category::activation, .module = module});
-        }
-        if (region_of_[c] == static_cast<std::int32_t>(c)) {
-            inputs_kept_[c] = emit.buffer(
-                {.bytes = work_[c].input_bytes, .category = Category::activation, .module = module});
-        }
-    }
-    logits_ = emit.buffer({.bytes = input_.loss.saved_bytes, .category = Category::logits});
-    loss_temporary_ = emit.buffer({.bytes = input_.loss.temporary_bytes, .category = Category::temporary});
 }
 
 // Who reads what across the border of which call. Borders matter for units and for checkpointed regions.
@@ -220,7 +183,7 @@ void TrainingLoop::allocate_outside_units() {
         const Tensor& tensor = tree.tensors[at(t)];
         const std::int64_t bytes = bytes_of(tensor.numel, tensor.dtype).count;
         allocate_bytes(bytes, Category::replicated);
-        if (tensor.requires_grad && !work_.empty()) {
+        if (tensor.requires_grad && computation_->is_priced()) {
             allocate_bytes(bytes, Category::replicated);  // gradient
             create_states(emit, job, tensor.numel, tensor.dtype, -1, Category::replicated);
         }
@@ -291,16 +254,7 @@ void TrainingLoop::forward_backward() {
             tape.edge(root, to);
         }
     }
-    const CallWork& loss = input_.loss;
-    if (!work_.empty()) {
-        emit.allocate(logits_);
-        emit.allocate(loss_temporary_);
-    }
-    emit.add({.kind = OpKind::compute,
-              .pass = emit.pass,
-              .launches = loss.launches,
-              .bytes = loss.bytes,
-              .flops = loss.flops});
+    computation_->loss();
     emit.mark(Mark::loss);
 
     emit.pass = Pass::backward;
@@ -309,18 +263,10 @@ void TrainingLoop::forward_backward() {
     tape.backward(root, visitor);
     user_code();
     runtime_->end_of_backward();
-    free_graph();
+    computation_->free_graph();
     user_code();
     in_backward_ = false;
     emit.mark(Mark::backward_end);
-}
-
-// What was saved for computations that no gradient reached goes with the graph.
-void TrainingLoop::free_graph() {
-    for (std::size_t c = 0; c < saved_.size(); ++c) {
-        emit.release(saved_[c]);
-        emit.release(inputs_kept_[c]);
-    }
 }
 
 // Forward of one call. False when a recompute has all that it needs and stops.
@@ -330,8 +276,8 @@ bool TrainingLoop::walk(std::int32_t call) {
     if (region_of_[index(call)] != call || in_backward_) {
         return body(call, true, true);
     }
-    if (!work_.empty() && has_grad_inputs(call)) {
-        emit.allocate(inputs_kept_[index(call)]);
+    if (has_grad_inputs(call)) {
+        computation_->keep_inputs(call);
     }
     const bool around_unit = checkpointing.placement == Placement::outside;
     if (!checkpointing.reentrant) {
@@ -516,7 +462,7 @@ void TrainingLoop::compute(std::int32_t call) {
     const std::span<const std::int32_t> sources = program.sources(call);
     const std::span<const TensorIndex> parameters = program.parameters(call);
     if (!grad_enabled_) {
-        emit_compute(call, false);
+        computation_->forward(call, Computation::Forward::plain);
         result_[index(call)] = -1;
         return;
     }
@@ -525,7 +471,12 @@ void TrainingLoop::compute(std::int32_t call) {
         std::ranges::any_of(parameters, [&](TensorIndex t) { return runtime_->tracks(t); });
     const std::int32_t region = region_of_[index(call)];
     // In a checkpointed region only the recomputed forward saves anything.
-    emit_compute(call, false, differentiable && (region < 0 || in_backward_));
+    using Forward = Computation::Forward;
+    const bool saves = differentiable && (region < 0 || in_backward_);
+    computation_->forward(call, !saves             ? Forward::plain
+                                : call == stop_at_ ? Forward::stopping
+                                : in_backward_     ? Forward::recomputing
+                                                   : Forward::saving);
     if (throwaway_) {
         return;
     }
@@ -579,14 +530,7 @@ void TrainingLoop::run_node(std::int32_t n) {
             user_code();
             break;
         case Tape::Kind::loss:
-            if (!work_.empty()) {
-                emit.add({.kind = OpKind::compute,
-                          .pass = emit.pass,
-                          .launches = input_.loss.backward_launches,
-                          .bytes = input_.loss.backward_bytes});
-                emit.release(loss_temporary_);
-                emit.release(logits_);
-            }
+            computation_->loss_backward();
             user_code();
             break;
         case Tape::Kind::output:
@@ -602,12 +546,11 @@ void TrainingLoop::compute_backward(std::int32_t call) {
         recomputed_[index(region)] = 1;
         recompute(region);
     }
-    emit_compute(call, true);
-    for (const TensorIndex t : program.parameters(call)) {
+    computation_->backward(call, [&](TensorIndex t) {
         if (runtime_->tracks(t)) {
             runtime_->gradient_computed(t);
         }
-    }
+    });
 }
 
 // Plays a region's forward again up to the last tensor that backward needs. Its graph is thrown away:
@@ -624,13 +567,7 @@ void TrainingLoop::recompute(std::int32_t region) {
     throwaway_ = false;
     modules_left_ = left;
     emit.pass = Pass::backward;
-    release_inputs(region);
-}
-
-void TrainingLoop::release_inputs(std::int32_t region) {
-    if (!work_.empty()) {
-        emit.release(inputs_kept_[index(region)]);
-    }
+    computation_->release_inputs(region);
 }
 
 void TrainingLoop::recompute_reentrant(std::int32_t region) {
@@ -654,38 +591,7 @@ void TrainingLoop::recompute_reentrant(std::int32_t region) {
     border_ = outer_border;
     BackwardVisitor visitor{*this};
     tape.backward(root, visitor);
-    release_inputs(region);
-}
-
-// Where the runtime returns to the user's code or to autograd. Without prices nothing else stands for what
-// happens there.
-void TrainingLoop::user_code() {
-    if (input_.work.empty()) {
-        emit.add({.kind = OpKind::compute, .pass = emit.pass});
-    }
-}
-
-void TrainingLoop::emit_compute(std::int32_t call, bool backward, bool saves) {
-    if (work_.empty()) {
-        user_code();
-        return;
-    }
-    const CallWork& work = work_[index(call)];
-    const std::int32_t saved = saved_[index(call)];
-    if (saves && !emit.is_live(saved)) {
-        emit.allocate(saved);
-    }
-    emit.add({.kind = OpKind::compute,
-              .pass = emit.pass,
-              .module = static_cast<std::int32_t>(program.calls[index(call)].module),
-              .launches = backward ? work.backward_launches : work.launches,
-              .bytes = backward ? work.backward_bytes : work.bytes,
-              .flops = backward                       ? work.backward_flops
-                       : emit.pass == Pass::recompute ? work.recompute_flops
-                                                      : work.flops});
-    if (backward) {
-        emit.release(saved);
-    }
+    computation_->release_inputs(region);
 }
 
 }  // namespace fsdplan

@@ -52,6 +52,8 @@ WholeModel::WholeModel(const LoweringInput& input, WrapPlan plan, Schedule& out)
                .job = input.job,
                .work = input.work,
                .loss = input.loss,
+               .operators = input.operators,
+               .workspace_bytes = input.workspace_bytes,
                .unread = input.unread,
                .rank = input.rank,
                .iterations = input.iterations},

@@ -31,6 +31,13 @@ Backbone describe(const Config& config) {
     return decoder(classes, s, parts);
 }
 
+Value forward(const Config& config, Eager& f, ModuleIndex top) {
+    if (f.tree().class_info(top).name != classes.space.generative("LlamaForCausalLM").name) {
+        return {};
+    }
+    return decoder_lm_forward(decoder_sizes(config, defaults), f, top);
+}
+
 constexpr std::array heads{
     Head{"LlamaForCausalLM", HeadKind::causal_lm},
     Head{"LlamaForSequenceClassification", HeadKind::generic_sequence_classifier},
@@ -51,6 +58,7 @@ constinit const FamilyInfo llama{
     .backbone = decoder_family.model,
     .no_split_classes = no_split,
     .longest_sequence = longest_by_positions,
+    .forward = forward,
 };
 
 }  // namespace fsdplan::builtin::family
