@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "operators/language_model.hpp"
-
 namespace fsdplan {
 namespace {
 
@@ -103,12 +101,8 @@ Backbone decoder(const PrefixedClasses& classes, const DecoderSizes& s, const De
     return {.build = build, .vocab = s.vocab, .width = s.hidden, .tied = s.tied};
 }
 
-Value decoder_lm_forward(const DecoderSizes& s, Eager& f, ModuleIndex top) {
-    const DecoderForward forward{
-        .heads = s.heads, .kv_heads = s.kv_heads, .rotary_width = s.rotary_width, .act = s.act};
-    return causal_lm(f, top, "model", "lm_head", [&](ModuleIndex model, const Value& ids) {
-        return decoder_forward(f, model, ids, forward);
-    });
+DecoderForward decoder_forward_of(const DecoderSizes& s) {
+    return {.heads = s.heads, .kv_heads = s.kv_heads, .rotary_width = s.rotary_width, .act = s.act};
 }
 
 void attention_projections(Scope attention, const DecoderSizes& s, bool qkv_bias, bool out_bias,

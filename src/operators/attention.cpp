@@ -75,6 +75,26 @@ Value efficient(Eager& f, const Value& q, const Value& k, const Value& v, const 
     return out;
 }
 
+/// Each head of k or v for as many query heads as share it.
+Value repeated(Eager& f, Value x, std::int64_t times) {
+    if (times == 1) {
+        return x;
+    }
+    const Shape shape = x.shape();
+    Value out = f.run("clone", {{shape[0], shape[1] * times, shape[2], shape[3]}, x.dtype()}, {&x});
+    f.node({&out}, {&x}, {}, [shape](Eager& e, Gradients& g) {
+        g.give(0, e.run("sum", {shape, g.of_output().dtype()}, {&g.of_output()}));
+    });
+    return out;
+}
+
+/// A copy for a product that needs its operand in another layout.
+Value copied(Eager& f, Value x) {
+    Value out = f.run("clone", {x.shape(), x.dtype()}, {&x});
+    f.node({&out}, {&x}, {}, [](Eager&, Gradients& g) { g.give(0, std::move(g.of_output())); });
+    return out;
+}
+
 }  // namespace
 
 Rotation rotation(Eager& f, ModuleIndex m, const Value& hidden, std::int64_t width) {
@@ -111,6 +131,36 @@ Value heads(Eager& f, const Value& x, std::int64_t count, bool laid_out) {
                laid_out ? e.view(gradient, shape) : e.run("clone", {shape, gradient.dtype()}, {&gradient}));
     });
     return out;
+}
+
+Value eager_mask(Eager& f, std::int64_t batch, std::int64_t sequence, DType dtype) {
+    const Value allowed = f.run("le", {{batch, 1, sequence, sequence}, DType::boolean}, {});
+    return f.run("where", {{batch, 1, sequence, sequence}, dtype}, {&allowed});
+}
+
+Value eager(Eager& f, Value q, Value k, Value v, const Value& mask, bool capped) {
+    const std::int64_t batch = q.size(0);
+    const std::int64_t count = q.size(1);
+    const std::int64_t dim = q.size(3);
+    const std::int64_t queries = q.size(2);
+    const std::int64_t keys = k.size(2);
+    const DType dtype = q.dtype();
+    k = repeated(f, std::move(k), count / k.size(1));
+    v = repeated(f, std::move(v), count / v.size(1));
+    Value laid_out = copied(f, q);
+    Value scores =
+        op::matmul(f, std::move(laid_out), k, queries, dim, keys, Shape{batch, count, queries, keys});
+    scores = op::mul_scalar(f, std::move(scores));
+    if (capped) {
+        scores = op::mul_scalar(f, std::move(scores));
+        scores = op::tanh(f, std::move(scores));
+        scores = op::mul_scalar(f, std::move(scores));
+    }
+    scores = op::add(f, std::move(scores), mask);
+    scores = op::to(f, op::softmax(f, std::move(scores), DType::float32), dtype);
+    Value mixed = op::matmul(f, scores, v, queries, keys, dim, Shape{batch, count, queries, dim});
+    mixed = copied(f, std::move(mixed));
+    return f.view(mixed, Shape{batch, queries, count * dim});
 }
 
 Value sdpa(Eager& f, Value q, Value k, Value v) {

@@ -25,4 +25,10 @@ Value heads(Eager& f, const Value& x, std::int64_t count, bool laid_out);
 /// float32. q [b, h, s, d], k and v [b, kv heads, t, d]; gives [b, s, h * d].
 Value sdpa(Eager& f, Value q, Value k, Value v);
 
+/// The causal mask that eager attention adds, [batch, 1, s, s].
+Value eager_mask(Eager& f, std::int64_t batch, std::int64_t sequence, DType dtype);
+/// transformers' eager_attention_forward: scores in full, softmax in float32. `capped`: tanh bounds the
+/// scores.
+Value eager(Eager& f, Value q, Value k, Value v, const Value& mask, bool capped);
+
 }  // namespace fsdplan::attention

@@ -1,18 +1,45 @@
 #include "operators/language_model.hpp"
 
+#include "operators/experts.hpp"
+
 namespace fsdplan {
 namespace {
 
 using layer::child;
 
-Value self_attention(Eager& f, ModuleIndex m, const Value& x, const attention::Rotation& rotation,
-                     const DecoderForward& sizes) {
+/// What all layers of a model share.
+struct Around {
+    const DecoderForward& sizes;
+    attention::Rotation rotation;
+    Value mask;  // of eager attention
+};
+
+Value norm(Eager& f, ModuleIndex m, const Value& x, const DecoderForward& sizes) {
+    return sizes.gemma ? layer::rms_norm_of_gemma(f, m, x) : layer::rms_norm(f, m, x);
+}
+
+/// A projection, by heads; some models norm each head.
+Value projected(Eager& f, ModuleIndex m, std::string_view name, const Value& x, std::int64_t heads) {
+    const Value flat = layer::linear(f, child(f, m, std::string(name) + "_proj"), x);
+    const std::optional<ModuleIndex> norm = f.child(m, std::string(name) + "_norm");
+    if (!norm) {
+        return attention::heads(f, flat, heads, false);
+    }
+    const Value split = f.view(flat, Shape{x.size(0), x.size(1), heads, flat.size(2) / heads});
+    const Value normed = layer::rms_norm(f, *norm, split);
+    return attention::heads(f, f.view(normed, flat.shape()), heads, false);
+}
+
+Value self_attention(Eager& f, ModuleIndex m, const Value& x, const Around& around) {
     return f.call(m, {&x}, [&] {
-        Value q = attention::heads(f, layer::linear(f, child(f, m, "q_proj"), x), sizes.heads, false);
-        Value k = attention::heads(f, layer::linear(f, child(f, m, "k_proj"), x), sizes.kv_heads, false);
-        const Value v = attention::heads(f, layer::linear(f, child(f, m, "v_proj"), x), sizes.kv_heads, true);
-        std::tie(q, k) = attention::rotate(f, q, k, rotation);
-        const Value mixed = attention::sdpa(f, q, k, v);
+        const DecoderForward& sizes = around.sizes;
+        Value q = projected(f, m, "q", x, sizes.heads);
+        Value k = projected(f, m, "k", x, sizes.kv_heads);
+        const Value v =
+            attention::heads(f, layer::linear(f, child(f, m, "v_proj"), x), sizes.kv_heads, !around.mask);
+        std::tie(q, k) = attention::rotate(f, q, k, around.rotation);
+        const Value mixed = around.mask ? attention::eager(f, q, k, v, around.mask, sizes.gemma)
+                                        : attention::sdpa(f, q, k, v);
         return layer::linear(f, child(f, m, "o_proj"), mixed);
     });
 }
@@ -28,15 +55,34 @@ Value gated_mlp(Eager& f, ModuleIndex m, const Value& x, const DecoderForward& s
     });
 }
 
-Value decoder_layer(Eager& f, ModuleIndex m, const Value& x, const attention::Rotation& rotation,
-                    const DecoderForward& sizes) {
-    return f.call(m, {&x, &rotation.cos, &rotation.sin}, [&] {
-        Value hidden = layer::rms_norm(f, child(f, m, "input_layernorm"), x);
-        hidden = self_attention(f, child(f, m, "self_attn"), hidden, rotation, sizes);
+Value feed_forward(Eager& f, ModuleIndex m, const Value& x, const DecoderForward& sizes) {
+    return f.child(m, "experts") ? sparse_mlp(f, m, x, sizes.experts_per_token, sizes.act)
+                                 : gated_mlp(f, m, x, sizes);
+}
+
+Value decoder_layer(Eager& f, ModuleIndex m, const Value& x, const Around& around) {
+    Values passed{&x, &around.rotation.cos, &around.rotation.sin};
+    if (around.mask) {
+        passed.push_back(&around.mask);
+    }
+    return f.call(m, passed, [&] {
+        const auto normed = [&](std::string_view name, const Value& of) {
+            return norm(f, child(f, m, name), of, around.sizes);
+        };
+        // Sandwiched layers norm what comes out of attention and feed-forward too.
+        const bool sandwich = f.child(m, "pre_feedforward_layernorm").has_value();
+        Value hidden = normed("input_layernorm", x);
+        hidden = self_attention(f, child(f, m, "self_attn"), hidden, around);
+        if (sandwich) {
+            hidden = normed("post_attention_layernorm", hidden);
+        }
         hidden = op::add(f, x, std::move(hidden));
         const Value residual = hidden;
-        hidden = layer::rms_norm(f, child(f, m, "post_attention_layernorm"), hidden);
-        hidden = gated_mlp(f, child(f, m, "mlp"), hidden, sizes);
+        hidden = normed(sandwich ? "pre_feedforward_layernorm" : "post_attention_layernorm", hidden);
+        hidden = feed_forward(f, child(f, m, "mlp"), hidden, around.sizes);
+        if (sandwich) {
+            hidden = normed("post_feedforward_layernorm", hidden);
+        }
         return op::add(f, residual, std::move(hidden));
     });
 }
@@ -63,26 +109,37 @@ Value token_loss(Eager& f, const Value& logits) {
 }
 
 Value causal_lm(Eager& f, ModuleIndex top, std::string_view backbone, std::string_view head,
-                const std::function<Value(ModuleIndex backbone, const Value& ids)>& body) {
+                const std::function<Value(ModuleIndex backbone, const Value& ids)>& body,
+                bool capped_logits) {
     const Value ids = token_ids(f);
     return f.call(top, {&ids}, [&] {
         const ModuleIndex model = child(f, top, backbone);
         const Value hidden = f.call(model, {&ids}, [&] { return body(model, ids); });
-        const Value logits = layer::linear(f, child(f, top, head), hidden);
+        Value logits = layer::linear(f, child(f, top, head), hidden);
+        if (capped_logits) {
+            logits = op::mul_scalar(f, std::move(logits));
+            logits = op::tanh(f, std::move(logits));
+            logits = op::mul_scalar(f, std::move(logits));
+        }
         f.use_as(logits, Storage::Use::logits);
         return causal_lm_loss(f, logits);
     });
 }
 
 Value decoder_forward(Eager& f, ModuleIndex model, const Value& ids, const DecoderForward& sizes) {
-    Value hidden = layer::embedding(f, child(f, model, "embed_tokens"), ids);
-    const attention::Rotation rotation =
-        attention::rotation(f, child(f, model, "rotary_emb"), hidden, sizes.rotary_width);
-    const ModuleIndex layers = child(f, model, "layers");
-    for (const ModuleIndex m : f.tree().children(layers)) {
-        hidden = decoder_layer(f, m, hidden, rotation, sizes);
+    const ModuleIndex tokens = child(f, model, "embed_tokens");
+    Value hidden = sizes.gemma ? layer::scaled_embedding(f, tokens, ids) : layer::embedding(f, tokens, ids);
+    Around around{.sizes = sizes, .rotation = {}, .mask = {}};
+    if (sizes.gemma || f.workload().attention == AttentionImplementation::eager) {
+        around.mask = attention::eager_mask(f, ids.size(0), ids.size(1), hidden.dtype());
+    } else if (sizes.window && *sizes.window < ids.size(1)) {
+        f.note("attention over a window shorter than the sequence is taken for attention over all of it");
     }
-    return layer::rms_norm(f, child(f, model, "norm"), hidden);
+    around.rotation = attention::rotation(f, child(f, model, "rotary_emb"), hidden, sizes.rotary_width);
+    for (const ModuleIndex m : f.tree().children(child(f, model, "layers"))) {
+        hidden = decoder_layer(f, m, hidden, around);
+    }
+    return norm(f, child(f, model, "norm"), hidden, sizes);
 }
 
 }  // namespace fsdplan

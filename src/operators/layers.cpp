@@ -58,6 +58,11 @@ Value embedding(Eager& f, ModuleIndex m, const Value& ids) {
     return f.call(m, {&ids}, [&] { return op::embedding(f, ids, f.parameter(m, "weight")); });
 }
 
+Value scaled_embedding(Eager& f, ModuleIndex m, const Value& ids) {
+    return f.call(m, {&ids},
+                  [&] { return op::mul_scalar(f, op::embedding(f, ids, f.parameter(m, "weight"))); });
+}
+
 Value norm(Eager& f, ModuleIndex m, const Value& x) {
     return f.call(m, {&x}, [&] {
         return op::layer_norm(f, x, optional_parameter(f, m, "weight"), optional_parameter(f, m, "bias"));
@@ -70,6 +75,17 @@ Value rms_norm(Eager& f, ModuleIndex m, const Value& x) {
         Value scale = op::rsqrt(f, op::add_scalar(f, op::mean_last(f, op::square(f, wide))));
         const Value scaled = op::mul(f, wide, std::move(scale));
         return op::mul(f, f.parameter(m, "weight"), op::to(f, scaled, x.dtype()));
+    });
+}
+
+Value rms_norm_of_gemma(Eager& f, ModuleIndex m, const Value& x) {
+    return f.call(m, {&x}, [&] {
+        const Value wide = op::to(f, x, DType::float32);
+        Value scale = op::rsqrt(f, op::add_scalar(f, op::mean_last(f, op::square(f, wide))));
+        Value scaled = op::mul(f, wide, std::move(scale));
+        Value weight = op::add_scalar(f, op::to(f, f.parameter(m, "weight"), DType::float32));
+        scaled = op::mul(f, std::move(scaled), std::move(weight));
+        return op::to(f, std::move(scaled), x.dtype());
     });
 }
 

@@ -31,13 +31,6 @@ Backbone describe(const Config& config) {
     return decoder(classes, s, parts);
 }
 
-Value forward(const Config& config, Eager& f, ModuleIndex top) {
-    if (f.tree().class_info(top).name != classes.space.generative("LlamaForCausalLM").name) {
-        return {};
-    }
-    return decoder_lm_forward(decoder_sizes(config, defaults), f, top);
-}
-
 constexpr std::array heads{
     Head{"LlamaForCausalLM", HeadKind::causal_lm},
     Head{"LlamaForSequenceClassification", HeadKind::generic_sequence_classifier},
@@ -45,6 +38,9 @@ constexpr std::array heads{
     Head{"LlamaForQuestionAnswering", HeadKind::generic_question_answering, "transformer"},
 };
 constexpr DecoderFamily decoder_family{classes.space, "LlamaModel", heads, describe};
+DecoderForward layers(const Config& config) {
+    return decoder_forward_of(decoder_sizes(config, defaults));
+}
 constexpr auto architectures = architectures_of<decoder_family>();
 constexpr std::array<std::string_view, 1> model_types{"llama"};
 constexpr std::array<std::string_view, 1> no_split{"LlamaDecoderLayer"};
@@ -58,7 +54,7 @@ constinit const FamilyInfo llama{
     .backbone = decoder_family.model,
     .no_split_classes = no_split,
     .longest_sequence = longest_by_positions,
-    .forward = forward,
+    .forward = decoder_lm_forward<decoder_family, layers>,
 };
 
 }  // namespace fsdplan::builtin::family
