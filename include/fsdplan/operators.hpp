@@ -34,9 +34,15 @@ struct Storage {
 
 /// One kernel, or several that nobody needs to tell apart.
 struct Operator {
+    enum class Kind : std::uint8_t {
+        other,             ///< matrix products as far as there are FLOPs
+        attention,         ///< fused
+        causal_attention,  ///< the same; half of `flops` lies above the diagonal and is left out
+    };
+    Kind kind = Kind::other;
     std::int32_t name = 0;   ///< row of OperatorGraph::names
     std::int32_t call = -1;  ///< row of OperatorGraph::calls whose forward runs; -1: the loss
-    std::int64_t flops = 0;
+    std::int64_t flops = 0;  ///< as torch's counter has it
     std::int64_t bytes = 0;  ///< read and written
 };
 

@@ -126,6 +126,9 @@ enum class HostWork : std::uint8_t {
 };
 
 /// One operation; what it is about stands in the tables of its schedule.
+/// What a compute operation spends its FLOPs on.
+enum class ComputeKind : std::uint8_t { products, attention };
+
 struct Op {
     OpKind kind{};
     Stream stream = Stream::compute;

@@ -20,29 +20,33 @@ struct Sizes {
     std::int64_t product_flops() const { return 2 * batch * heads * queries * keys * dim; }
 };
 
+Operator::Kind kind_of(bool causal) {
+    return causal ? Operator::Kind::causal_attention : Operator::Kind::attention;
+}
+
 // FlashAttention 2. Source: aten/src/ATen/native/transformers/cuda/flash_attn/flash_api.cpp.
-Value flash(Eager& f, const Value& q, const Value& k, const Value& v, const Sizes& s) {
+Value flash(Eager& f, const Value& q, const Value& k, const Value& v, const Sizes& s, bool causal) {
     constexpr std::int64_t block = 128;
     const DType dtype = q.dtype();
     Value out = f.run("_scaled_dot_product_flash_attention", {{s.batch, s.queries, s.heads, s.dim}, dtype},
-                      {&q, &k, &v}, 2 * s.product_flops());
-    const Value sums = f.run("logsumexp", {{s.batch, s.heads, s.queries}, DType::float32}, {});
-    const Value seed = f.run("rng_state", {{2}, DType::uint64}, {});
-    const Value unused = f.run("unused", {{}, DType::uint64}, {});
+                      {&q, &k, &v}, 2 * s.product_flops(), kind_of(causal));
+    const Value sums = f.also({{s.batch, s.heads, s.queries}, DType::float32});
+    const Value seed = f.also({{2}, DType::uint64});
+    const Value offset = f.also({{}, DType::uint64});
     const std::int64_t wide = s.dim <= block ? round_up(s.dim, 32) : round_up(s.dim, 64);
-    f.node({&out}, {&q, &k, &v}, {&q, &k, &v, &out, &sums, &seed, &unused},
-           [s, dtype, wide, q_shape = q.shape(), k_shape = k.shape()](Eager& e, Gradients& g) {
+    f.node({&out}, {&q, &k, &v}, {&q, &k, &v, &out, &sums, &seed, &offset},
+           [s, dtype, wide, causal, q_shape = q.shape(), k_shape = k.shape()](Eager& e, Gradients& g) {
                const std::int64_t rows = round_up(s.queries, block);
                Value of_q = e.run("_flash_attention_backward", {q_shape, dtype}, {&g.of_output()},
-                                  5 * s.product_flops());
-               Value of_k = e.run("of_k", {k_shape, dtype}, {});
-               Value of_v = e.run("of_v", {k_shape, dtype}, {});
-               const Value sum = e.run("softmax_d", {{s.batch, s.heads, rows}, DType::float32}, {});
-               const Value wide_q = e.run("dq_accum", {{s.batch, rows, s.heads, wide}, DType::float32}, {});
+                                  5 * s.product_flops(), kind_of(causal));
+               Value of_k = e.also({k_shape, dtype});
+               Value of_v = e.also({k_shape, dtype});
+               const Value sum = e.also({{s.batch, s.heads, rows}, DType::float32});
+               const Value wide_q = e.also({{s.batch, rows, s.heads, wide}, DType::float32});
                if (s.heads != s.kv_heads) {
                    const Shape expanded{s.batch, s.keys, s.heads, s.dim};
-                   const Value all_k = e.run("dk_expanded", {expanded, dtype}, {});
-                   const Value all_v = e.run("dv_expanded", {expanded, dtype}, {});
+                   const Value all_k = e.also({expanded, dtype});
+                   const Value all_v = e.also({expanded, dtype});
                    e.run_in_place("sum", {&all_k, &of_k});
                    e.run_in_place("sum", {&all_v, &of_v});
                }
@@ -53,21 +57,32 @@ Value flash(Eager& f, const Value& q, const Value& k, const Value& v, const Size
     return out;
 }
 
-// Memory-efficient attention of float32.
-Value efficient(Eager& f, const Value& q, const Value& k, const Value& v, const Sizes& s) {
+// Memory-efficient attention: float32, or half precision with a mask, which is added to the scores.
+// Source: aten/src/ATen/native/transformers/cuda/attention.cu and attention_backward.cu.
+Value efficient(Eager& f, const Value& q, const Value& k, const Value& v, const Value& bias, const Sizes& s,
+                bool causal) {
     constexpr std::int64_t block = 32;
     const DType dtype = q.dtype();
-    Value out = f.run("_scaled_dot_product_efficient_attention",
-                      {{s.batch, s.queries, s.heads, s.dim}, dtype}, {&q, &k, &v}, 2 * s.product_flops());
-    const Value sums =
-        f.run("logsumexp", {{s.batch, s.heads, round_up(s.queries, block)}, DType::float32}, {});
-    f.node({&out}, {&q, &k, &v}, {&q, &k, &v, &out, &sums},
-           [s, dtype, q_shape = q.shape(), k_shape = k.shape()](Eager& e, Gradients& g) {
+    Value out =
+        f.run("_scaled_dot_product_efficient_attention", {{s.batch, s.queries, s.heads, s.dim}, dtype},
+              {&q, &k, &v}, 2 * s.product_flops(), kind_of(causal));
+    const Value sums = f.also({{s.batch, s.heads, round_up(s.queries, block)}, DType::float32});
+    Values saved{&q, &k, &v, &out, &sums};
+    if (bias) {
+        saved.push_back(&bias);
+    }
+    f.node({&out}, {&q, &k, &v}, saved,
+           [s, dtype, causal, q_shape = q.shape(), k_shape = k.shape()](Eager& e, Gradients& g) {
                Value of_q = e.run("_efficient_attention_backward", {q_shape, dtype}, {&g.of_output()},
-                                  5 * s.product_flops());
-               Value of_k = e.run("of_k", {k_shape, dtype}, {});
-               Value of_v = e.run("of_v", {k_shape, dtype}, {});
-               const Value delta = e.run("delta", {{s.batch, s.heads, s.queries}, DType::float32}, {});
+                                  5 * s.product_flops(), kind_of(causal));
+               Value of_k = e.also({k_shape, dtype});
+               Value of_v = e.also({k_shape, dtype});
+               if (dtype == DType::float32) {
+                   const Value both = e.run("mul", {q_shape, dtype}, {&g.of_output(), &g.of_output()});
+                   const Value sum = e.also({{s.batch, s.heads, s.queries}, DType::float32});
+               }
+               const Value delta = e.also({{s.batch, s.heads, s.queries}, DType::float32});
+               const Value workspace = e.also({q_shape, DType::float32});
                g.give(2, std::move(of_v));
                g.give(1, std::move(of_k));
                g.give(0, std::move(of_q));
@@ -163,10 +178,49 @@ Value eager(Eager& f, Value q, Value k, Value v, const Value& mask, bool capped)
     return f.view(mixed, Shape{batch, queries, count * dim});
 }
 
-Value sdpa(Eager& f, Value q, Value k, Value v) {
+Value window_mask(Eager& f, std::int64_t batch, std::int64_t sequence) {
+    return f.run("le", {{batch, 1, sequence, sequence}, DType::boolean}, {});
+}
+
+// Written out, as sdpa does where no fused kernel shares heads of k and v.
+Value written_out(Eager& f, const Value& q, Value k, Value v, const Sizes& s, bool causal) {
+    const DType dtype = q.dtype();
+    const Value scaled_q = op::mul_scalar(f, q);
+    Value mask;
+    if (causal) {
+        const Value ones = f.run("ones", {{s.queries, s.keys}, DType::boolean}, {});
+        const Value lower = f.run("tril", {{s.queries, s.keys}, DType::boolean}, {&ones});
+        mask = f.run("where", {{s.queries, s.keys}, dtype}, {&lower});
+    }
+    k = repeated(f, std::move(k), s.heads / s.kv_heads);
+    v = repeated(f, std::move(v), s.heads / s.kv_heads);
+    const Shape shape{s.batch, s.heads, s.queries, s.keys};
+    Value scores = op::matmul(f, scaled_q, op::mul_scalar(f, k), s.queries, s.dim, s.keys, shape);
+    if (mask) {
+        f.run_in_place("add_", {&scores, &mask, &scores});
+    }
+    const Value shares = op::safe_softmax(f, std::move(scores));
+    const Value mixed =
+        op::matmul(f, shares, v, s.queries, s.keys, s.dim, Shape{s.batch, s.heads, s.queries, s.dim});
+    return copied(f, mixed);
+}
+
+Value sdpa(Eager& f, Value q, Value k, Value v, const Value& mask, bool causal) {
+    if (mask) {
+        k = repeated(f, std::move(k), q.size(1) / k.size(1));
+        v = repeated(f, std::move(v), q.size(1) / v.size(1));
+    }
     const Sizes s{q.size(0), q.size(1), k.size(1), q.size(2), k.size(2), q.size(3)};
     const bool half = q.dtype() == DType::bfloat16 || q.dtype() == DType::float16;
-    Value out = half ? flash(f, q, k, v, s) : efficient(f, q, k, v, s);
+    Value out;
+    if (half && !mask) {
+        out = flash(f, q, k, v, s, causal);
+    } else if (s.heads != s.kv_heads) {
+        out = written_out(f, q, k, v, s, causal);
+    } else {
+        const Value bias = mask ? f.run("where", {mask.shape(), q.dtype()}, {&mask}) : Value();
+        out = efficient(f, q, k, v, bias, s, causal || mask);
+    }
     return f.view(out, Shape{s.batch, s.queries, s.heads * s.dim});
 }
 

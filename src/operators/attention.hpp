@@ -21,9 +21,12 @@ std::pair<Value, Value> rotate(Eager& f, const Value& q, const Value& k, const R
 /// comes in the view's own layout; else it is copied.
 Value heads(Eager& f, const Value& x, std::int64_t count, bool laid_out);
 
-/// scaled_dot_product_attention without a mask tensor: flash in half precision, memory-efficient or plain in
-/// float32. q [b, h, s, d], k and v [b, kv heads, t, d]; gives [b, s, h * d].
-Value sdpa(Eager& f, Value q, Value k, Value v);
+/// True where attention looks, [batch, 1, sequence, sequence].
+Value window_mask(Eager& f, std::int64_t batch, std::int64_t sequence);
+/// scaled_dot_product_attention: flash in half precision without a mask; memory-efficient with one or in
+/// float32; written out in float32 where heads share k and v. q [b, h, s, d], k and v [b, kv heads, t, d];
+/// gives [b, s, h * d].
+Value sdpa(Eager& f, Value q, Value k, Value v, const Value& mask, bool causal);
 
 /// The causal mask that eager attention adds, [batch, 1, s, s].
 Value eager_mask(Eager& f, std::int64_t batch, std::int64_t sequence, DType dtype);

@@ -116,10 +116,16 @@ std::int32_t Eager::name_row(std::string_view name) {
     return row;
 }
 
-Value Eager::run(std::string_view name, Result result, const Values& reads, std::int64_t flops) {
+Value Eager::also(Result result) {
+    const std::int32_t storage = allocate(bytes_of(numel_of(result.shape), result.dtype).count);
+    return make(storage, std::move(result.shape), result.dtype);
+}
+
+Value Eager::run(std::string_view name, Result result, const Values& reads, std::int64_t flops,
+                 Operator::Kind kind) {
     const std::int64_t bytes = bytes_of(numel_of(result.shape), result.dtype).count;
     const std::int32_t storage = allocate(bytes);
-    Operator op{.name = name_row(name), .call = running_, .flops = flops, .bytes = bytes};
+    Operator op{.kind = kind, .name = name_row(name), .call = running_, .flops = flops, .bytes = bytes};
     Value out = make(storage, std::move(result.shape), result.dtype);
     for (const Value* read : reads) {
         op.bytes += read->bytes();

@@ -111,7 +111,10 @@ public:
     // Operators. Arguments are read; what the caller no longer needs it moves in or resets itself.
 
     /// New memory for `result`. Not differentiable by itself: see node().
-    Value run(std::string_view name, Result result, const Values& reads, std::int64_t flops = 0);
+    Value run(std::string_view name, Result result, const Values& reads, std::int64_t flops = 0,
+              Operator::Kind kind = Operator::Kind::other);
+    /// New memory that the operator before or after it fills too.
+    Value also(Result result);
     /// Work that writes into what is there.
     void run_in_place(std::string_view name, const Values& touches);
     /// The same memory under another shape.

@@ -17,7 +17,7 @@ Routing route(Eager& f, ModuleIndex m, const Value& x, std::int64_t chosen) {
         const Value shares = op::softmax(f, logits, DType::float32);
         const Shape shape{x.size(0), chosen};
         Value best = f.run("topk", {shape, DType::float32}, {&shares});
-        out.experts = f.run("indices", {shape, DType::int64}, {});
+        out.experts = f.also({shape, DType::int64});
         f.node({&best}, {&shares}, {&out.experts}, [all = shares.shape()](Eager& e, Gradients& g) {
             g.give(0, e.run("scatter", {all, DType::float32}, {&g.of_output()}));
         });
@@ -82,7 +82,7 @@ Value visit(Eager& f, ModuleIndex m, const Value& x, const Routing& routing, std
         const std::int64_t visits = tokens * chosen;
         const std::int64_t width = x.size(1);
         const Value sorted = f.run("sort", {{visits}, DType::int64}, {&routing.experts});
-        const Value order = f.run("order", {{visits}, DType::int64}, {});
+        const Value order = f.also({{visits}, DType::int64});
         const Value rows = f.run("floor_divide", {{visits}, DType::int64}, {&order});
         const Value selected = gathered(f, x, rows, Shape{visits, width});
         const Value weights = gathered(f, f.view(routing.weights, Shape{visits}), order, Shape{visits});

@@ -287,8 +287,8 @@ Value cat_last(Eager& f, Value a, Value b) {
 Value layer_norm(Eager& f, Value x, const Value& weight, const Value& bias) {
     Value out = f.run("native_layer_norm", {x.shape(), x.dtype()}, {&x});
     // Statistics are float32 whatever the input is.
-    Value mean = f.run("mean", {with_last(x.shape(), 1), DType::float32}, {});
-    Value rstd = f.run("rstd", {with_last(x.shape(), 1), DType::float32}, {});
+    Value mean = f.also({with_last(x.shape(), 1), DType::float32});
+    Value rstd = f.also({with_last(x.shape(), 1), DType::float32});
     Values inputs{&x};
     if (weight) {
         inputs.push_back(&weight);
@@ -316,7 +316,7 @@ Value dropout(Eager& f, Value x, double p) {
         return x;
     }
     Value out = f.run("native_dropout", {x.shape(), x.dtype()}, {&x});
-    const Value mask = f.run("mask", {x.shape(), DType::boolean}, {});
+    const Value mask = f.also({x.shape(), DType::boolean});
     f.node({&out}, {&x}, {&mask}, [](Eager& e, Gradients& g) {
         Value& gradient = g.of_output();
         g.give(0, e.run("native_dropout_backward", {gradient.shape(), gradient.dtype()},
@@ -333,6 +333,15 @@ Value softmax(Eager& f, Value x, DType dtype) {
         g.give(0,
                e.run("_softmax_backward_data", {gradient.shape(), gradient.dtype()}, {&gradient, &gradient}));
     });
+    return out;
+}
+
+Value safe_softmax(Eager& f, Value x) {
+    const Value scores = x;
+    Value out = softmax(f, std::move(x), scores.dtype());
+    const Value empty = f.run("eq", {scores.shape(), DType::boolean}, {&scores});
+    const Value rows = f.run("all", {with_last(scores.shape(), 1), DType::boolean}, {&empty});
+    f.run_in_place("masked_fill_", {&out, &out});
     return out;
 }
 
@@ -370,7 +379,7 @@ Value cross_entropy(Eager& f, Value logits, const Value& target) {
     });
     const Value chosen = f.view(logs, Shape{logs.size(0)});  // one of each row is read
     Value loss = f.run("nll_loss_forward", {{}, logits.dtype()}, {&chosen});
-    const Value total = f.run("total_weight", {{}, logits.dtype()}, {});
+    const Value total = f.also({{}, logits.dtype()});
     f.node({&loss}, {&logs}, {&logs, &target, &total},
            [like](Eager& e, Gradients& g) { g.give(0, e.run("nll_loss_backward", like, {})); });
     return loss;

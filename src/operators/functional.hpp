@@ -44,6 +44,8 @@ Value layer_norm(Eager& f, Value x, const Value& weight, const Value& bias);
 /// Masked for backward; hands x through when p is 0.
 Value dropout(Eager& f, Value x, double p);
 Value softmax(Eager& f, Value x, DType dtype);
+/// Rows that see nothing become zero.
+Value safe_softmax(Eager& f, Value x);
 /// a [..., m, k] times b [..., k, n].
 Value matmul(Eager& f, Value a, Value b, std::int64_t m, std::int64_t k, std::int64_t n, Shape shape);
 

@@ -11,7 +11,8 @@ using layer::child;
 struct Around {
     const DecoderForward& sizes;
     attention::Rotation rotation;
-    Value mask;  // of eager attention
+    Value mask;  // of eager attention, or of a window shorter than the sequence
+    bool is_eager = false;
 };
 
 Value norm(Eager& f, ModuleIndex m, const Value& x, const DecoderForward& sizes) {
@@ -36,10 +37,10 @@ Value self_attention(Eager& f, ModuleIndex m, const Value& x, const Around& arou
         Value q = projected(f, m, "q", x, sizes.heads);
         Value k = projected(f, m, "k", x, sizes.kv_heads);
         const Value v =
-            attention::heads(f, layer::linear(f, child(f, m, "v_proj"), x), sizes.kv_heads, !around.mask);
+            attention::heads(f, layer::linear(f, child(f, m, "v_proj"), x), sizes.kv_heads, !around.is_eager);
         std::tie(q, k) = attention::rotate(f, q, k, around.rotation);
-        const Value mixed = around.mask ? attention::eager(f, q, k, v, around.mask, sizes.gemma)
-                                        : attention::sdpa(f, q, k, v);
+        const Value mixed = around.is_eager ? attention::eager(f, q, k, v, around.mask, sizes.gemma)
+                                            : attention::sdpa(f, q, k, v, around.mask, true);
         return layer::linear(f, child(f, m, "o_proj"), mixed);
     });
 }
@@ -130,10 +131,11 @@ Value decoder_forward(Eager& f, ModuleIndex model, const Value& ids, const Decod
     const ModuleIndex tokens = child(f, model, "embed_tokens");
     Value hidden = sizes.gemma ? layer::scaled_embedding(f, tokens, ids) : layer::embedding(f, tokens, ids);
     Around around{.sizes = sizes, .rotation = {}, .mask = {}};
-    if (sizes.gemma || f.workload().attention == AttentionImplementation::eager) {
+    around.is_eager = sizes.gemma || f.workload().attention == AttentionImplementation::eager;
+    if (around.is_eager) {
         around.mask = attention::eager_mask(f, ids.size(0), ids.size(1), hidden.dtype());
-    } else if (sizes.window && *sizes.window < ids.size(1)) {
-        f.note("attention over a window shorter than the sequence is taken for attention over all of it");
+    } else if (sizes.window && *sizes.window <= ids.size(1)) {
+        around.mask = attention::window_mask(f, ids.size(0), ids.size(1));
     }
     around.rotation = attention::rotation(f, child(f, model, "rotary_emb"), hidden, sizes.rotary_width);
     for (const ModuleIndex m : f.tree().children(child(f, model, "layers"))) {

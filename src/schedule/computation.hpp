@@ -39,8 +39,13 @@ public:
     /// A checkpoint around a call keeps its inputs from forward until it has been recomputed.
     virtual void keep_inputs(std::int32_t call) = 0;
     virtual void release_inputs(std::int32_t call) = 0;
-    /// The last leaf of (call, end) that saves anything; absent: the loop knows best.
-    virtual std::optional<std::int32_t> last_saving(std::int32_t call) const = 0;
+    /// The leaves at or below a call that save anything, the first and the last one.
+    struct Saving {
+        std::int32_t first;
+        std::int32_t last;
+    };
+    /// Absent: the loop knows best.
+    virtual std::optional<Saving> saving(std::int32_t call) const = 0;
     /// Whatever is still held goes with the graph.
     virtual void free_graph() = 0;
     /// The runtime returns to the user's code or to autograd.

@@ -66,12 +66,15 @@ void OperatorComputation::compute(std::int32_t row) {
     const Operator& op = graph_.operators[index(row)];
     const std::int32_t module =
         op.call < 0 ? -1 : static_cast<std::int32_t>(graph_.calls.module[index(op.call)]);
-    emit_.add({.kind = OpKind::compute,
-               .pass = emit_.pass,
-               .module = module,
-               .launches = 1,
-               .bytes = op.bytes,
-               .flops = op.flops});
+    const bool attention = op.kind != Operator::Kind::other;
+    emit_.add(
+        {.kind = OpKind::compute,
+         .pass = emit_.pass,
+         .detail = static_cast<std::uint8_t>(attention ? ComputeKind::attention : ComputeKind::products),
+         .module = module,
+         .launches = 1,
+         .bytes = op.bytes,
+         .flops = op.kind == Operator::Kind::causal_attention ? op.flops / 2 : op.flops});
 }
 
 void OperatorComputation::play_forward(Events events, bool saves) {
@@ -194,14 +197,15 @@ void OperatorComputation::release_inputs(std::int32_t call) {
     }
 }
 
-std::optional<std::int32_t> OperatorComputation::last_saving(std::int32_t call) const {
-    for (std::int32_t c = program_.calls[index(call)].end - 1; c >= call; --c) {
+std::optional<Computation::Saving> OperatorComputation::saving(std::int32_t call) const {
+    std::optional<Saving> found;
+    for (std::int32_t c = call; c < program_.calls[index(call)].end; ++c) {
         const Events events = graph_.forward_of(index(c));
         if (std::ranges::any_of(events, [](const MemoryEvent& e) { return e.kind == Kind::save; })) {
-            return c;
+            found = Saving{.first = found ? found->first : c, .last = c};
         }
     }
-    return std::nullopt;
+    return found;
 }
 
 void OperatorComputation::free_graph() {

@@ -20,7 +20,7 @@ public:
     void loss_backward() override;
     void keep_inputs(std::int32_t call) override;
     void release_inputs(std::int32_t call) override;
-    std::optional<std::int32_t> last_saving(std::int32_t call) const override;
+    std::optional<Saving> saving(std::int32_t call) const override;
     void free_graph() override;
     void user_code() override {}
     bool is_priced() const override { return true; }

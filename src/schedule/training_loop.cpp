@@ -71,7 +71,10 @@ TrainingLoop::TrainingLoop(const LoweringInput& input, Schedule& out)
     computation_ = computation_of(input, program, emit);
     for (std::int32_t c = 0; c < static_cast<std::int32_t>(program.calls.size()); ++c) {
         if (region_of_[index(c)] == c) {
-            last_saved_[index(c)] = computation_->last_saving(c).value_or(last_saved_[index(c)]);
+            const auto [first, last] = computation_->saving(c).value_or(
+                Computation::Saving{first_saved_[index(c)], last_saved_[index(c)]});
+            first_saved_[index(c)] = first;
+            last_saved_[index(c)] = last;
         }
     }
 }
@@ -132,6 +135,7 @@ void TrainingLoop::list_borders() {
 
 void TrainingLoop::list_regions() {
     region_of_.assign(program.calls.size(), -1);
+    first_saved_.assign(program.calls.size(), -1);
     last_saved_.assign(program.calls.size(), -1);
     std::vector<char> checkpointed(tree.size(), 0);
     for (const ModuleIndex m : job.activation_checkpointing.regions(tree)) {
@@ -150,6 +154,8 @@ void TrainingLoop::list_regions() {
         const std::int32_t around = call.parent < 0 ? -1 : region_of_[index(call.parent)];
         region_of_[index(c)] = around >= 0 || checkpointed[at(call.module)] == 0 ? around : c;
         if (region_of_[index(c)] >= 0 && call.leaf && is_read[index(c)] != 0) {
+            std::int32_t& first = first_saved_[index(region_of_[index(c)])];
+            first = first < 0 ? c : first;
             last_saved_[index(region_of_[index(c)])] = c;
         }
     }
@@ -167,13 +173,19 @@ void TrainingLoop::run(UnitRuntime& runtime) {
     }
 }
 
+// cuBLAS has a workspace for each thread that calls it: the user's, and autograd's for the device.
+void TrainingLoop::need_workspaces(std::size_t count) {
+    for (; workspaces_ < count; ++workspaces_) {
+        allocate_bytes(input_.workspace_bytes, Category::workspace);
+    }
+}
+
 void TrainingLoop::allocate_bytes(std::int64_t bytes, Category category) {
     emit.allocate(emit.buffer({.bytes = bytes, .category = category}));
 }
 
 // Parameters that no unit manages lie whole on every rank; their gradients and states stay too.
 void TrainingLoop::allocate_outside_units() {
-    allocate_bytes(input_.workspace_bytes, Category::workspace);
     std::vector<char> seen(tree.tensors.size(), 0);
     for (const TensorIndex t : tree.parameter) {
         if (seen[at(t)] != 0 || unit_of_tensor_[at(t)] >= 0) {
@@ -246,6 +258,7 @@ void TrainingLoop::forward_backward() {
     recomputed_.assign(calls, 0);
     grad_enabled_ = true;
 
+    need_workspaces(1);
     walk(0);
     const std::int32_t root = tape.add(Tape::Kind::loss, 0);
     for (const std::int32_t source : program.output_from) {
@@ -259,6 +272,7 @@ void TrainingLoop::forward_backward() {
 
     emit.pass = Pass::backward;
     in_backward_ = true;
+    need_workspaces(2);
     BackwardVisitor visitor{*this};
     tape.backward(root, visitor);
     user_code();
@@ -551,6 +565,10 @@ void TrainingLoop::compute_backward(std::int32_t call) {
             runtime_->gradient_computed(t);
         }
     });
+    // What recomputes a region keeps its inputs until backward needs nothing of it any more.
+    if (region >= 0 && first_saved_[index(region)] == call && !job.activation_checkpointing.reentrant) {
+        computation_->release_inputs(region);
+    }
 }
 
 // Plays a region's forward again up to the last tensor that backward needs. Its graph is thrown away:
@@ -567,7 +585,6 @@ void TrainingLoop::recompute(std::int32_t region) {
     throwaway_ = false;
     modules_left_ = left;
     emit.pass = Pass::backward;
-    computation_->release_inputs(region);
 }
 
 void TrainingLoop::recompute_reentrant(std::int32_t region) {

@@ -113,6 +113,7 @@ private:
     void recompute(std::int32_t region);
     void recompute_reentrant(std::int32_t region);
     void allocate_outside_units();
+    void need_workspaces(std::size_t count);
     void allocate_bytes(std::int64_t bytes, Category category);
     bool is_unit_call(std::int32_t call) const { return unit_of_call_[index(call)] >= 0; }
 
@@ -130,8 +131,10 @@ private:
     // way.
     std::vector<std::vector<std::int32_t>> results_;
     std::vector<std::vector<std::int32_t>> sources_;
-    std::vector<std::int32_t> region_of_;   // checkpointed call around each call, itself included; -1
-    std::vector<std::int32_t> last_saved_;  // per region: the leaf at which a recompute stops early
+    std::vector<std::int32_t> region_of_;  // checkpointed call around each call, itself included; -1
+    // Per region, the first and the last leaf that saves anything: at the last one a recompute stops early.
+    std::vector<std::int32_t> first_saved_;
+    std::vector<std::int32_t> last_saved_;
 
     // Of the current forward, by call.
     std::vector<std::int32_t> result_;  // node of a leaf's result
@@ -145,6 +148,7 @@ private:
     std::int32_t border_ = -1;  // reentrant region that is being recomputed
     std::int32_t stop_at_ = -1;
     std::int32_t iteration_ = 0;
+    std::size_t workspaces_ = 0;
     std::int32_t module_buffers_ = -1;
 };
 

@@ -32,13 +32,15 @@ class Kernels {
 public:
     Kernels(const Gpu& gpu, DType dtype, Bound bound) : gpu_(gpu), dtype_(dtype), bound_(bound) {}
 
-    std::int64_t time(std::int64_t flops, std::int64_t bytes, std::int64_t launches) {
+    std::int64_t time(ComputeKind kind, std::int64_t flops, std::int64_t bytes, std::int64_t launches) {
         const std::uint64_t mixed = (static_cast<std::uint64_t>(flops) * 0x9e3779b97f4a7c15U) ^
                                     (static_cast<std::uint64_t>(bytes) * 0xc2b2ae3d27d4eb4fU) ^
-                                    (static_cast<std::uint64_t>(launches) * 0x165667b19e3779f9U);
+                                    (static_cast<std::uint64_t>(launches) * 0x165667b19e3779f9U) ^
+                                    (static_cast<std::uint64_t>(kind) * 0x27d4eb2f165667c5U);
         Entry& entry = table_[mixed >> (64U - places_log2)];
-        if (entry.flops != flops || entry.bytes != bytes || entry.launches != launches) {
-            entry = {flops, bytes, launches, compute(flops, bytes, launches)};
+        if (entry.flops != flops || entry.bytes != bytes || entry.launches != launches ||
+            entry.kind != kind) {
+            entry = {kind, flops, bytes, launches, compute(kind, flops, bytes, launches)};
         }
         return entry.ns;
     }
@@ -46,16 +48,20 @@ public:
 private:
     static constexpr unsigned places_log2 = 9;
     struct Entry {
+        ComputeKind kind{};
         std::int64_t flops = -1;
         std::int64_t bytes = -1;
         std::int64_t launches = -1;
         std::int64_t ns = 0;
     };
 
-    std::int64_t compute(std::int64_t flops, std::int64_t bytes, std::int64_t launches) const {
-        const std::int64_t products = at(matmul_time(gpu_, static_cast<double>(flops), dtype_), bound_);
+    std::int64_t compute(ComputeKind kind, std::int64_t flops, std::int64_t bytes,
+                         std::int64_t launches) const {
+        const auto work = static_cast<double>(flops);
+        const Estimate products =
+            kind == ComputeKind::attention ? attention_time(gpu_, work) : matmul_time(gpu_, work, dtype_);
         const double traffic = static_cast<double>(bytes) + launch_bytes * static_cast<double>(launches);
-        return std::max(products, at(memory_time(gpu_, traffic), bound_));
+        return std::max(at(products, bound_), at(memory_time(gpu_, traffic), bound_));
     }
 
     const Gpu& gpu_;
@@ -118,11 +124,11 @@ void price(const Schedule& schedule, const Cluster& cluster, const Pricing& pric
         switch (op.kind) {
             case OpKind::compute:
                 launches = std::max<std::int64_t>(launches, op.flops + op.bytes > 0 ? 1 : 0);
-                device_ns = kernels.time(op.flops, op.bytes, launches);
+                device_ns = kernels.time(static_cast<ComputeKind>(op.detail), op.flops, op.bytes, launches);
                 break;
             case OpKind::copy:
                 launches = std::max<std::int64_t>(launches, 1);
-                device_ns = kernels.time(0, 2 * op.bytes, launches);
+                device_ns = kernels.time(ComputeKind::products, 0, 2 * op.bytes, launches);
                 break;
             case OpKind::collective:
                 device_ns = at(collectives[static_cast<std::size_t>(op.target)].ns, bound);

@@ -33,7 +33,7 @@ constexpr std::array heads{
 constexpr DecoderFamily decoder_family{classes.space, "MistralModel", heads, describe};
 DecoderForward layers(const Config& config) {
     DecoderForward out = decoder_forward_of(decoder_sizes(config, defaults));
-    out.window = config.optional_size("sliding_window");
+    out.window = nullable_size(config, "sliding_window", 4096);
     return out;
 }
 constexpr auto architectures = architectures_of<decoder_family>();
