@@ -3,7 +3,8 @@
 from .compat import fake_process_group
 from .dataflow import Description, default_loss, describe
 from .errors import Refused
+from .exporter import export
 from .recorder import Recorder, record
 
-__all__ = ["Description", "Recorder", "Refused", "default_loss", "describe", "fake_process_group", "record"]
+__all__ = ["Description", "Recorder", "Refused", "default_loss", "describe", "export", "fake_process_group", "record"]
 __version__ = "0.1.0"

@@ -16,7 +16,8 @@ from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import Checkpoi
 
 from .compat import FSDPModule
 from .errors import Refused
-from .names import clean, innermost_modules, post_order
+from .models import refuse_compiled
+from .names import clean, post_order
 from .settings_fsdp1 import FlatSettings
 from .settings_fsdp2 import ShardedSettings
 from .uniform import uniform
@@ -26,7 +27,7 @@ from .units import Unit, engine_of
 def read_case(root: nn.Module, units: list[Unit], optimizer: torch.optim.Optimizer) -> dict[str, Any]:
     """Everything but the names, the number of iterations and what only the training loop shows."""
     engine = engine_of(root)
-    _refuse_compiled(root)
+    refuse_compiled(root, "record")
     settings: dict[str, Any] = {"engine": engine}
     if engine == "fsdp1":
         settings |= FlatSettings(units).read()
@@ -82,12 +83,6 @@ def _holds_unit(wrapper: CheckpointWrapper) -> bool:
 def _reentrant(module: nn.Module) -> bool:
     function = module._gradient_checkpointing_func
     return bool(function.keywords.get("use_reentrant", True)) if isinstance(function, functools.partial) else False
-
-
-def _refuse_compiled(root: nn.Module) -> None:
-    for path, module in innermost_modules(root).items():
-        if getattr(module, "_compiled_call_impl", None) is not None or type(module).__name__ == "OptimizedModule":
-            raise Refused(f"{path or 'the model'} is compiled; record without torch.compile")
 
 
 def _read_optimizer(root: nn.Module, optimizer: torch.optim.Optimizer) -> str:

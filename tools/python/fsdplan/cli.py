@@ -1,4 +1,4 @@
-"""The command line: `python -m fsdplan record`."""
+"""The command line: `python -m fsdplan record` and `export`."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 import torch
 import torch.distributed as dist
 
+from .cli_export import add_export
 from .compat import fake_process_group
 from .dataflow import default_loss, describe
 from .errors import Refused
@@ -38,18 +39,22 @@ class _Parser(argparse.ArgumentParser):
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """0: recorded; 2: the command line or what it names is wrong, in one line on stderr."""
+    """0: written; 2: the command line or what it names is wrong, in one line on stderr."""
     warnings.filterwarnings("ignore")
+    arguments = sys.argv[1:] if arguments is None else arguments
     options = None
     try:
         options = _parser().parse_args(arguments)
-        print(_record(options))
+        torch.manual_seed(0)
+        torch.set_num_threads(1)
+        print(options.run(options))
         return 0
     except Exception as error:  # noqa: BLE001 - also whatever the user's code or PyTorch raises
         if options is not None and options.traceback:
             traceback.print_exc()
         problem = error if isinstance(error, Refused) else Refused(f"{type(error).__name__}: {error}")
-    print(f"fsdplan record: {problem}", file=sys.stderr)
+    command = "export" if "export" in arguments[:1] else "record"
+    print(f"fsdplan {command}: {problem}", file=sys.stderr)
     return 2
 
 
@@ -58,8 +63,6 @@ def _record(options: argparse.Namespace) -> Path:
     folder = Path(options.output)
     if folder.exists() and not folder.is_dir():
         raise Refused(f"{folder} is not a folder")
-    torch.manual_seed(0)
-    torch.set_num_threads(1)
     loss = import_function(options.loss) if options.loss else default_loss
     with _naming(options.function or f"--hf {options.hf}"):
         if options.function:
@@ -221,15 +224,7 @@ def _option(name: str, parse: Callable[[str], Any], text: str) -> Any:
         raise Refused(f"{name}: {text} is not a positive number of units") from None
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(prog="python -m fsdplan", description="Companion of fsdplan for PyTorch.")
-    commands = parser.add_subparsers(dest="command", required=True, parser_class=_Parser, metavar="COMMAND")
-    p = commands.add_parser(
-        "record", help="record training steps with FSDP for `fsdplan verify`",
-        description="Records what the PyTorch of this environment does in some training steps with FSDP, as rank 0 of a "
-                    "job that does not exist, on the CPU. `fsdplan verify FOLDER` compares the simulator with it.",
-        epilog="example: python -m fsdplan record --import train.py:small_model --engine fsdp2 --wrap 'layers.*' "
-               "--param-dtype bf16 --reduce-dtype f32 -o recordings")
+def _add_model(p: argparse.ArgumentParser) -> None:
     p.add_argument("--traceback", action="store_true", help="also print where a problem arose")
 
     g = p.add_argument_group("model (one of the first two)")
@@ -246,6 +241,19 @@ def _parser() -> argparse.ArgumentParser:
                    help="takes the model's output, returns the scalar to run backward from; without it the output's loss, "
                         "or the mean square of its logits, last_hidden_state or tensors")
     g.add_argument("--dtype", choices=("bf16", "f16", "f64"), help="model.to(...) before anything else")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(prog="python -m fsdplan", description="Companion of fsdplan for PyTorch.")
+    commands = parser.add_subparsers(dest="command", required=True, parser_class=_Parser, metavar="COMMAND")
+    p = commands.add_parser(
+        "record", help="record training steps with FSDP for `fsdplan verify`",
+        description="Records what the PyTorch of this environment does in some training steps with FSDP, as rank 0 of a "
+                    "job that does not exist, on the CPU. `fsdplan verify FOLDER` compares the simulator with it.",
+        epilog="example: python -m fsdplan record --import train.py:small_model --engine fsdp2 --wrap 'layers.*' "
+               "--param-dtype bf16 --reduce-dtype f32 -o recordings")
+    p.set_defaults(run=_record)
+    _add_model(p)
 
     g = p.add_argument_group("output")
     g.add_argument("-o", "--output", required=True, metavar="FOLDER", help="gets NAME.json and models/MODEL.json")
@@ -308,4 +316,6 @@ def _parser() -> argparse.ArgumentParser:
     g.add_argument("--clip", action="store_true", help="clip the norm of the gradients to 1")
     g.add_argument("--optimizer", choices=("adamw", "sgd"), default="adamw")
     g.add_argument("--iterations", type=positive, default=3, metavar="N", help="steps (3)")
+
+    add_export(commands, _add_model)
     return parser

@@ -42,6 +42,17 @@ def default_loss(output: Any) -> torch.Tensor:
     return losses[0] if len(losses) == 1 else torch.stack(losses).sum()
 
 
+def loss_in_words(loss: Callable[[Any], torch.Tensor], output: Any) -> str:
+    if loss is not default_loss:
+        return f"{loss.__module__}.{loss.__qualname__}" if hasattr(loss, "__qualname__") else type(loss).__qualname__
+    if isinstance(getattr(output, "loss", None), torch.Tensor):
+        return "the output's loss"
+    for name in ("logits", "last_hidden_state"):
+        if isinstance(getattr(output, name, None), torch.Tensor):
+            return f"mean square of {name}"
+    return "mean square of the output's tensors"
+
+
 def describe(model: nn.Module, args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None, *,
              loss: Callable[[Any], torch.Tensor] = default_loss, name: str | None = None) -> Description:
     """Runs one forward of the plain model and writes down its tree, the order of its calls and their dataflow.

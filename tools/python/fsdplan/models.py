@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from .errors import Refused
+from .names import innermost_modules
 
 Batch = tuple[tuple[Any, ...], dict[str, Any]]
 
@@ -48,7 +49,7 @@ def model_and_batch(made: Any, what: str) -> tuple[nn.Module, Batch]:
         return made[0], (tuple(made[1]), made[2])
     if not callable(made[1]):
         raise Refused(f"{shape}; make_batch is a {type(made[1]).__name__}")
-    return made[0], _batch(made[1](), what)
+    return made[0], as_batch(made[1](), f"what make_batch of {what} returns")
 
 
 def model_from_config(folder: str, batch: int, length: int, changes: dict[str, Any]) -> tuple[nn.Module, Batch]:
@@ -85,6 +86,12 @@ def model_from_config(folder: str, batch: int, length: int, changes: dict[str, A
     return model, ((), kwargs)
 
 
+def refuse_compiled(model: nn.Module, verb: str) -> None:
+    for path, module in innermost_modules(model).items():
+        if getattr(module, "_compiled_call_impl", None) is not None or type(module).__name__ == "OptimizedModule":
+            raise Refused(f"{path or 'the model'} is compiled; {verb} without torch.compile")
+
+
 def _script(path: Path) -> Any:
     if not path.is_file():
         raise Refused(f"there is no file {path}")
@@ -96,7 +103,8 @@ def _script(path: Path) -> Any:
     return module
 
 
-def _batch(made: Any, what: str) -> Batch:
+def as_batch(made: Any, what: str) -> Batch:
+    """(args, kwargs) from any of the forms in which a batch may be given."""
     if isinstance(made, torch.Tensor):
         return (made,), {}
     if isinstance(made, dict):
@@ -107,7 +115,7 @@ def _batch(made: Any, what: str) -> Batch:
         return tuple(made), {}
     if hasattr(made, "keys"):  # transformers' BatchEncoding and its like
         return (), dict(made)
-    raise Refused(f"make_batch of {what} must return a tensor, a tuple, a dict or (args, kwargs), not {_kind(made)}")
+    raise Refused(f"{what} must be a tensor, a tuple, a dict or (args, kwargs), not {_kind(made)}")
 
 
 def _kind(value: Any) -> str:
