@@ -1,4 +1,4 @@
-"""Records what the PyTorch of this environment does with FSDP, for `fsdplan verify`."""
+"""Records what the PyTorch of this environment does with FSDP, and exports models with their operators."""
 
 from .compat import fake_process_group
 from .dataflow import Description, default_loss, describe

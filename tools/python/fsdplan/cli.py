@@ -240,7 +240,7 @@ def _add_model(p: argparse.ArgumentParser) -> None:
     g.add_argument("--loss", metavar="MODULE:FUNCTION",
                    help="takes the model's output, returns the scalar to run backward from; without it the output's loss, "
                         "or the mean square of its logits, last_hidden_state or tensors")
-    g.add_argument("--dtype", choices=("bf16", "f16", "f64"), help="model.to(...) before anything else")
+    g.add_argument("--dtype", choices=("bf16", "f16", "f64"), help="model.to(...) before anything else; export --hf: made in it")
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import logging
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -21,7 +22,7 @@ from .fake import device_of, fake_mode, without_memory
 from .files import write_tree
 from .models import as_batch, refuse_compiled
 from .names import long_dtype
-from .operators import Operators, watch_nodes
+from .operators import Node, Operators, watch_nodes
 from .rows import operator_rows
 
 
@@ -91,7 +92,7 @@ class _Calls:
 
 
 def _step(model: nn.Module, args: Any, kwargs: Any, loss: Callable[[Any], torch.Tensor], calls: _Calls,
-          words: list[str]) -> tuple[Operators, dict[int, str]]:
+          words: list[str]) -> tuple[Operators, dict[int, Node]]:
     """One forward and backward; what a training loop would drop in between is dropped."""
     seen = Operators(calls.open)
     for tensor in [*model.parameters(), *model.buffers(), *tree_leaves((args, kwargs))]:
@@ -151,12 +152,21 @@ def _no_collection() -> Iterator[None]:
 def _explaining(model: nn.Module) -> Iterator[_Calls]:
     """Says in which module a forward does what it cannot without memory."""
     calls = _Calls()
+    log = logging.getLogger("torch._subclasses.fake_tensor")  # tells of operators that fail, over many lines
+    level = log.level
+    log.setLevel(logging.CRITICAL)
     try:
         yield calls
+    except Refused:
+        raise
     except (DataDependentOutputException, DynamicOutputShapeException) as error:
         raise Refused(f"{_place(error, model)} looks at values ({error.func}), and an export has shapes only") from error
     except UnsupportedOperatorException as error:
         raise Refused(f"{_place(error, model)} runs {error.func}, which does not say what shape it returns") from error
+    except Exception as error:
+        raise Refused(f"{_place(error, model)} raised {type(error).__name__} without memory: {error}") from error
+    finally:
+        log.setLevel(level)
 
 
 def _place(error: BaseException, model: nn.Module) -> str:

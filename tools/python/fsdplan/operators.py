@@ -21,6 +21,7 @@ from torch.utils.weak import WeakIdKeyDictionary
 from .costs import flops, touched_bytes
 from .errors import Refused
 
+ACCUMULATE = "AccumulateGrad"
 OUTSIDE = -1  # storage of a parameter, a buffer, an input or a constant: it was there before
 
 
@@ -38,6 +39,8 @@ class Row:
     bytes: int = 0
     new: list[int] = field(default_factory=list)
     gradient: list[tuple[int, nn.Parameter]] = field(default_factory=list)
+    accumulates: bool = False  # runs in AccumulateGrad, not in a node of an operator
+    own_first: int = OUTSIDE  # storage of the first argument, if that is dense and not a view of another tensor
 
 
 @dataclass(eq=False)
@@ -73,6 +76,7 @@ class Operators(TorchDispatchMode):
         self.last_copy: dict[int, int] = {}  # storage -> row after which the last tensor that was unpacked from it went
         self.backward = False
         self.node: int | None = None  # sequence number of the node that runs backward
+        self.runs: list[tuple[int, int]] = []  # (node, number of rows before it ran)
         self._open_calls = open_calls  # in the forward; somebody else fills it
         self._closed = False
         self._ids: Any = WeakIdKeyDictionary()  # storage -> its number, or OUTSIDE
@@ -86,10 +90,11 @@ class Operators(TorchDispatchMode):
 
     def begin_backward(self, value: torch.Tensor) -> None:
         self.backward = True
-        self.run_node(value.grad_fn._sequence_nr())
+        self.node = value.grad_fn._sequence_nr()
 
     def run_node(self, number: int) -> None:
         self.node = number
+        self.runs.append((number, len(self.rows)))
 
     def end_backward(self) -> None:
         self.node = None
@@ -120,7 +125,9 @@ class Operators(TorchDispatchMode):
             return result  # asks for a size, a device and the like
         row = Row(str(func), self._open_calls[-1] if self._open_calls else -1, self.backward,
                   (self.node if self.node is not None else -1) if self.backward else newest, func._schema.is_mutable)
-        row.again = self.backward and torch.is_grad_enabled()
+        row.again = bool(self.runs) and torch.is_grad_enabled()
+        row.accumulates = self.backward and type(torch._C._current_autograd_node()).__name__ == ACCUMULATE
+        row.own_first = self._own(before[0]) if self.backward and before else OUTSIDE
         self.rows.append(row)
         constant_view = func.is_view and not any(isinstance(t, torch._subclasses.FakeTensor) for t in before)
         for tensor in after:
@@ -129,6 +136,11 @@ class Operators(TorchDispatchMode):
             row.bytes = touched_bytes(func, before, after)
             row.flops = flops(func, args, kwargs, result)
         return result
+
+    def _own(self, tensor: torch.Tensor) -> int:
+        if tensor._is_view() or not torch.ops.aten.is_non_overlapping_and_dense.default(tensor):
+            return OUTSIDE
+        return self._ids.get(_storage(tensor), OUTSIDE)
 
     def _result(self, tensor: torch.Tensor, row: Row, known: int | None) -> None:
         storage = _storage(tensor)
@@ -201,24 +213,35 @@ def _when_it_ends(what: Any, then: Callable[..., None], *arguments: Any) -> None
     weakref.finalize(what, then, *arguments).atexit = False
 
 
-def watch_nodes(value: torch.Tensor, begin: Callable[[int], None]) -> dict[int, str]:
+@dataclass(frozen=True)
+class Node:
+    """A node of the autograd graph."""
+
+    name: str
+    feeds: tuple[tuple[int, int], ...]  # (node, which input of it); AccumulateGrad has a negative number
+
+
+def watch_nodes(value: torch.Tensor, begin: Callable[[int], None]) -> dict[int, Node]:
     """Has `begin` called with the sequence number of every node that is about to run backward from `value`.
 
-    Returns the class of each node. No node is kept.
+    Returns the nodes by number. None of PyTorch's own is kept alive.
     """
-    names: dict[int, str] = {}
+    nodes: dict[int, Node] = {}
     pending = [value.grad_fn]
     while pending:
         node = pending.pop()
-        if node is None or type(node).__name__ == "AccumulateGrad":
+        number = _number(node)
+        if number < 0 or number in nodes:
             continue
-        number = node._sequence_nr()
-        if number in names:
-            continue
-        names[number] = type(node).__name__
+        feeds = [(successor, place) for successor, place in node.next_functions if successor is not None]
+        nodes[number] = Node(type(node).__name__, tuple((_number(successor), place) for successor, place in feeds))
         node.register_prehook(_before(begin, number))
-        pending.extend(successor for successor, _ in node.next_functions)
-    return names
+        pending.extend(successor for successor, _ in feeds)
+    return nodes
+
+
+def _number(node: Any) -> int:
+    return -id(node.variable) if type(node).__name__ == ACCUMULATE else node._sequence_nr()
 
 
 def _before(begin: Callable[[int], None], number: int) -> Callable[[Any], None]:

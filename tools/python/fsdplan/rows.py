@@ -8,16 +8,16 @@ from typing import Any
 
 from torch import nn
 
-from .operators import Operators, Row
+from .operators import OUTSIDE, Node, Operators, Row
 
 
-def operator_rows(seen: Operators, nodes: dict[int, str], tensor_ids: dict[nn.Parameter, int]) -> dict[str, Any]:
-    """`names`, `storages`, `forward` and `backward`. `nodes` are the classes of the autograd nodes by sequence number."""
+def operator_rows(seen: Operators, nodes: dict[int, Node], tensor_ids: dict[nn.Parameter, int]) -> dict[str, Any]:
+    """`names`, `storages`, `forward` and `backward`. `nodes` are the autograd nodes by sequence number."""
     return _Rows(seen, nodes, tensor_ids).document()
 
 
 class _Rows:
-    def __init__(self, seen: Operators, nodes: dict[int, str], tensor_ids: dict[nn.Parameter, int]) -> None:
+    def __init__(self, seen: Operators, nodes: dict[int, Node], tensor_ids: dict[nn.Parameter, int]) -> None:
         self._seen, self._nodes, self._tensor_ids = seen, nodes, tensor_ids
         self._first_backward = sum(not row.backward for row in seen.rows)
         self._owners = self._owner_of_each_node()
@@ -36,6 +36,7 @@ class _Rows:
         numbers = {row: i for i, row in enumerate(r for r in self._kept if r < self._first_backward)}
         gone, released = defaultdict(list), defaultdict(list)
         gradients = defaultdict(list)
+        reuses = self._reuses()
         for storage, row in sorted(self._gone().items()):
             gone[self._at(row)].append(storage)
         for owner, row in sorted(self._release.items()):
@@ -50,6 +51,8 @@ class _Rows:
             if row.backward:
                 document["of"] = numbers[self._owners[row.node]]
                 parts: dict[str, Any] = {"re": int(row.again)}
+                if i in reuses:
+                    document["reuses"] = reuses[i]
             else:
                 document["call"] = row.call
                 parts = {}
@@ -67,17 +70,43 @@ class _Rows:
         """
         forward = [row.node for row in self._seen.rows[:self._first_backward]]  # never falls
         owners: dict[int, int] = {}
-        for number, name in self._nodes.items():
-            if name == "CopySlices":  # wraps the node before it, which wrote into a view
-                number_there = number - 1
-            else:
-                number_there = number
-            row = bisect.bisect_left(forward, number_there)
-            owners[number] = row if row < len(forward) and forward[row] == number_there else max(row - 1, 0)
+        for number, node in self._nodes.items():
+            its = number - 1 if node.name == "CopySlices" else number  # wraps the node before it, which wrote into a view
+            row = bisect.bisect_left(forward, its)
+            owners[number] = row if row < len(forward) and forward[row] == its else max(row - 1, 0)
         for release in self._seen.releases:
             if release.node is not None and release.saved_at < self._first_backward:
                 owners[release.node] = max(owners[release.node], release.saved_at)
         return owners
+
+    def additions(self) -> dict[int, int]:
+        """Rows in which the engine adds gradients for one input of a node -> the node that made the last of them.
+
+        They are the last of what runs for that node, one for every input that somebody else has fed before.
+        """
+        rows, found = self._seen.rows, {}
+        fed: set[tuple[int, int]] = set()
+        ends = [start for _, start in self._seen.runs[1:]] + [len(rows)]
+        for (number, start), end in zip(self._seen.runs, ends):
+            again = 0
+            for place in self._nodes[number].feeds:
+                again += place in fed
+                fed.add(place)
+            own = [i for i in range(start, end) if rows[i].new and not rows[i].accumulates]
+            for i in reversed(own[len(own) - again:]):
+                if rows[i].name != "aten.add.Tensor" or rows[i].again:
+                    break
+                found[i] = number
+        return found
+
+    def _reuses(self) -> dict[int, int]:
+        """Rows in which the engine adds in place when no mode watches it -> the storage that it adds to.
+
+        It does when nobody but itself holds the first gradient, which then goes right after the addition.
+        """
+        rows, gone = self._seen.rows, self._gone()
+        return {i: rows[i].own_first for i in self.additions()
+                if rows[i].own_first != OUTSIDE and gone.get(rows[i].own_first) == i}
 
     def _kept_rows(self) -> list[int]:
         """All but views; of the views those that save something or whose backward computes."""
