@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """The exporter of tools/python against stored recordings of activations (tests/golden/runtime/act_*.json).
 
-The models are built at their real size; nothing is computed. Bytes and FLOPs must be equal: what each module saves that no module before it saved, the FLOPs of each module's forward, the
-FLOPs of forward and backward by operator, and the bytes alive after the forward and at the peaks of forward and
-backward, replayed from the rows. Needs torch and transformers of requirements.txt.
+The models are built at their real size; nothing is computed. Bytes and FLOPs must be equal: what each module saves that no
+module before it saved, the FLOPs of each module's forward, the FLOPs of forward and backward by operator, and the bytes alive
+after the forward and at the peaks of forward and backward, replayed from the rows. Needs torch and transformers of
+requirements.txt.
 
 usage: export_matches_golden.py [--golden FOLDER] [--only PATTERN] [--save FOLDER]
 """

@@ -37,7 +37,8 @@ def documents():
             yield name, operator_tree(*act_models.build(case.pop("model"), **case), name=name)
     for kind in TINY:
         yield f"tiny_{kind}", operator_tree(*act_models.build(f"{kind}-tiny", seq=16, batch=2), name=f"tiny_{kind}")
-    yield "tiny_llama_ac", operator_tree(*act_models.build("llama-tiny", seq=16, batch=2, ac={"mode": "hf"}), name="tiny_llama_ac")
+    checkpointed = act_models.build("llama-tiny", seq=16, batch=2, ac={"mode": "hf"})
+    yield "tiny_llama_ac", operator_tree(*checkpointed, name="tiny_llama_ac")
     for kind in STEPS:
         yield f"step_{kind}", operator_tree(*getattr(steps, kind)(), name=f"step_{kind}")
 

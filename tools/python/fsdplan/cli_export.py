@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch._subclasses.fake_tensor import DataDependentOutputException
 from torch.utils._pytree import tree_map
 
 from .dataflow import default_loss
@@ -55,6 +56,9 @@ def _from_config(options: argparse.Namespace) -> tuple[Any, Batch, str]:
         torch.set_default_dtype(dtype)
         try:
             model, batch = model_from_config(options.hf, options.batch, options.length, dict(options.set))
+        except DataDependentOutputException as error:
+            raise Refused(f"{options.hf}: building the model looks at values ({error.func}); use --import with a function "
+                          "that returns it") from error
         finally:
             torch.set_default_dtype(before)
         batch = tree_map(lambda t: t.to(dtype) if isinstance(t, torch.Tensor) and t.is_floating_point() else t, batch)

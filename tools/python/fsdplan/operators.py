@@ -138,7 +138,7 @@ class Operators(TorchDispatchMode):
         return result
 
     def _own(self, tensor: torch.Tensor) -> int:
-        if tensor._is_view() or not torch.ops.aten.is_non_overlapping_and_dense.default(tensor):
+        if tensor._is_view() or not _dense(tensor):
             return OUTSIDE
         return self._ids.get(_storage(tensor), OUTSIDE)
 
@@ -207,6 +207,16 @@ def _storage(tensor: torch.Tensor) -> torch.UntypedStorage:
     if tensor.layout is not torch.strided:
         raise Refused(f"a tensor is {str(tensor.layout).removeprefix('torch.')}; an export knows dense tensors alone")
     return tensor.untyped_storage()
+
+
+def _dense(tensor: torch.Tensor) -> bool:
+    """Without holes and overlaps, in any order of the dimensions."""
+    expected = 1
+    for stride, size in sorted((stride, size) for size, stride in zip(tensor.shape, tensor.stride()) if size != 1):
+        if stride != expected:
+            return False
+        expected *= size
+    return True
 
 
 def _when_it_ends(what: Any, then: Callable[..., None], *arguments: Any) -> None:
