@@ -150,6 +150,8 @@ struct ModelGraph {
     /// Describes what a training forward and its backward compute; empty when nobody knows. The tree is this
     /// graph's, or what with_lora() and with_frozen() made of it.
     std::function<OperatorGraph(const ModuleTree&, const Workload&)> operators;
+    /// Sequences of the batch that the operators were recorded with; absent: any will do.
+    std::optional<std::int64_t> recorded_batch;
     /// What the importer had to assume or noticed, one sentence each.
     std::vector<std::string> notes;
 };

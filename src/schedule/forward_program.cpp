@@ -13,39 +13,6 @@ bool is_container(const ModuleClass& of) {
     return name == "ModuleList" || name == "ModuleDict" || name == "ParameterList" || name == "ParameterDict";
 }
 
-// Calls nest by the module tree: a call lasts until the last call of a module below it, up to the next call
-// of the same module. A module may be called from outside its place in the tree.
-std::vector<Call> nested(const ModuleTree& tree, std::span<const ModuleIndex> modules) {
-    std::vector<Call> calls(modules.size());
-    std::vector<std::int32_t> latest(tree.size(), -1);  // call of each module
-    for (std::size_t i = 0; i < modules.size(); ++i) {
-        calls[i] = {.module = modules[i], .end = static_cast<std::int32_t>(i) + 1};
-        latest[at(modules[i])] = static_cast<std::int32_t>(i);
-        for (std::int32_t row = tree.parent[at(modules[i])]; row >= 0;
-             row = tree.parent[static_cast<std::size_t>(row)]) {
-            const std::int32_t open = latest[static_cast<std::size_t>(row)];
-            if (open >= 0) {
-                calls[static_cast<std::size_t>(open)].end = static_cast<std::int32_t>(i) + 1;
-            }
-        }
-    }
-    std::vector<std::int32_t> around;
-    for (std::size_t i = 0; i < calls.size(); ++i) {
-        while (!around.empty() &&
-               calls[static_cast<std::size_t>(around.back())].end <= static_cast<std::int32_t>(i)) {
-            around.pop_back();
-        }
-        if (!around.empty()) {
-            Call& parent = calls[static_cast<std::size_t>(around.back())];
-            calls[i].parent = around.back();
-            calls[i].end = std::min(calls[i].end, parent.end);
-            parent.leaf = false;
-        }
-        around.push_back(static_cast<std::int32_t>(i));
-    }
-    return calls;
-}
-
 /// Which calls compute with which parameters.
 class ParameterUses {
 public:
@@ -157,7 +124,7 @@ std::span<const TensorIndex> ForwardProgram::parameters(std::int32_t call) const
 ForwardProgram forward_program(const ModuleTree& tree, const ForwardCalls& recorded,
                                std::span<const TensorIndex> unread) {
     ForwardProgram out;
-    out.calls = nested(tree, recorded.empty() ? in_order_of_registration(tree) : recorded.module);
+    out.calls = nested_calls(tree, recorded.empty() ? in_order_of_registration(tree) : recorded.module);
     if (recorded.from_begin.empty()) {
         read_in_a_row(out);
     } else {

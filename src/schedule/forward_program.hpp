@@ -5,18 +5,14 @@
 #include <vector>
 
 #include "fsdplan/model.hpp"
+#include "model/nested_calls.hpp"
 
 // One forward of a model as calls of modules, and which call reads what: all that the order of backward
 // follows from.
 namespace fsdplan {
 
 struct ForwardProgram {
-    struct Call {
-        ModuleIndex module{};
-        std::int32_t parent = -1;  ///< the call that makes it; -1: the root's
-        std::int32_t end = 0;      ///< what it calls, directly and below, is (this, end)
-        bool leaf = true;
-    };
+    using Call = NestedCall;
     std::vector<Call> calls;
     std::vector<std::int32_t> source_begin;  ///< calls + 1
     std::vector<std::int32_t> source;        ///< earlier leaf calls; inputs of the model are left out

@@ -5,8 +5,9 @@
 #include "base/json.hpp"
 #include "model/importer.hpp"
 #include "model/read_shape.hpp"
+#include "model/recorded_operators.hpp"
 
-// Module tree JSON, version 1 (docs/formats.md): flat tables of classes, modules and tensors by id.
+// Module tree JSON (docs/formats.md): flat tables of classes, modules and tensors by id.
 namespace fsdplan {
 namespace {
 
@@ -47,7 +48,7 @@ public:
     ModelGraph read() {
         check_format();
         root_.allow_only({"format", "version", "model", "source", "classes", "modules", "tensors", "root",
-                          "forward_order", "dataflow", "output_from"});
+                          "forward_order", "dataflow", "output_from", "operators"});
         graph_.name = root_.at("model").string();
         if (const auto source = root_.find("source")) {
             graph_.source = source->string();
@@ -63,19 +64,31 @@ public:
         graph_.root = ModuleIndex{module_ids_.position(root_.at("root"))};
         check_structure();
         read_calls();
+        if (with_operators_) {
+            const auto tensor_of = [&](const json::Value& id) {
+                return TensorIndex{tensor_ids_.position(id)};
+            };
+            read_operators(root_.at("operators"), tensor_of, graph_);
+        }
         return std::move(graph_);
     }
 
 private:
-    void check_format() const {
+    void check_format() {
         const json::Value format = root_.at("format");
         if (format.string() != format_name) {
             format.fail(json::quote(format_name));
         }
         const json::Value version = root_.at("version");
-        if (version.integer() != 1) {
+        const std::string understood = "; this fsdplan understands version 1 and version 2";
+        if (version.integer() != 1 && version.integer() != 2) {
             throw Error(ErrorKind::input, version.where(),
-                        "version " + version.shown() + " is not known; this fsdplan understands version 1");
+                        "version " + version.shown() + " is not known" + understood);
+        }
+        with_operators_ = root_.find("operators").has_value();
+        if (with_operators_ != (version.integer() == 2)) {
+            throw Error(ErrorKind::input, version.where(),
+                        "only version 2 comes with operators, and always" + understood);
         }
     }
 
@@ -279,6 +292,7 @@ private:
 
     json::Value root_;
     ModelGraph graph_;
+    bool with_operators_ = false;
     IdTable module_ids_{"module"};
     IdTable tensor_ids_{"tensor"};
     std::vector<char> persistent_;

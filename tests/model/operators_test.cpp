@@ -1,0 +1,194 @@
+#include "fsdplan/operators.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "operators/functional.hpp"
+
+// What models compute and keep, described from a configuration alone, beside what PyTorch recorded.
+namespace fsdplan {
+namespace {
+
+using Kind = MemoryEvent::Kind;
+
+const std::filesystem::path data = FSDPLAN_TEST_DATA;
+
+struct Described {
+    const char* recording;  ///< of tests/golden/runtime
+    const char* config;     ///< folder of models/nets
+};
+
+nlohmann::json read(const std::filesystem::path& path) {
+    std::ifstream file(path);
+    return nlohmann::json::parse(file);
+}
+
+/// The recordings' models have two layers, in bfloat16.
+ModelGraph two_layers(const char* folder) {
+    nlohmann::json config = read(data.parent_path() / "models" / "nets" / folder / "config.json");
+    for (const char* key : {"num_hidden_layers", "n_layer", "num_layers"}) {
+        if (config.contains(key)) {
+            config[key] = 2;
+        }
+    }
+    config.erase("layer_types");
+    const std::filesystem::path path =
+        std::filesystem::path(testing::TempDir()) / (std::string(folder) + "-two-layers.json");
+    std::ofstream(path) << config;
+    return import_model(path.string(), {.dtype = DType::bfloat16});
+}
+
+struct Totals {
+    double saved = 0;  ///< bytes, by modules below the root
+    double products = 0;
+};
+
+Totals totals_of(const OperatorGraph& graph) {
+    Totals out;
+    std::vector<char> seen(graph.storages.size(), 0);
+    std::int32_t call = -1;
+    for (const MemoryEvent& event : graph.forward) {
+        const auto index = static_cast<std::size_t>(event.index);
+        if (event.kind == Kind::run) {
+            const Operator& op = graph.operators[index];
+            call = op.call;
+            out.products += op.kind == Operator::Kind::other ? static_cast<double>(op.flops) : 0;
+        } else if (event.kind == Kind::save && seen[index] == 0) {
+            seen[index] = 1;
+            out.saved += call > 0 ? static_cast<double>(graph.storages[index].bytes) : 0;
+        }
+    }
+    return out;
+}
+
+Totals totals_of(const nlohmann::json& recording) {
+    Totals out;
+    for (const auto& [name, flops] : recording.at("flops_forward").items()) {
+        out.products += flops.get<double>();
+    }
+    for (std::size_t c = 1; c < recording.at("modules").size(); ++c) {
+        for (const nlohmann::json& saved : recording.at("modules").at(c).at("saved")) {
+            out.saved += saved.at(0) == "new" ? saved.at(3).get<double>() : 0;
+        }
+    }
+    return out;
+}
+
+class FromConfiguration : public testing::TestWithParam<Described> {};
+
+TEST_P(FromConfiguration, KeepsAndComputesWhatPyTorchDoes) {
+    const nlohmann::json recording =
+        read(data / "golden" / "runtime" / (std::string(GetParam().recording) + ".json"));
+    const ModelGraph model = two_layers(GetParam().config);
+    const ModuleTree tree = flatten(model);
+    ASSERT_TRUE(model.operators);
+    const OperatorGraph graph =
+        model.operators(tree, {.batch = recording.at("case").at("batch").get<std::int64_t>(),
+                               .sequence = recording.at("case").at("seq").get<std::int64_t>()});
+    EXPECT_EQ(first_fault(graph), "");
+    const Totals expected = totals_of(recording);
+    const Totals got = totals_of(graph);
+    EXPECT_NEAR(got.saved / expected.saved, 1.0, 0.01);
+    EXPECT_DOUBLE_EQ(got.products, expected.products);
+}
+
+INSTANTIATE_TEST_SUITE_P(Golden, FromConfiguration,
+                         testing::Values(Described{"act_llama2-7b_s2048", "meta-llama--Llama-2-7b-hf"},
+                                         Described{"act_llama3-8b_s8192", "meta-llama--Meta-Llama-3-8B"},
+                                         Described{"act_llama3-8b_b4_s2048", "meta-llama--Meta-Llama-3-8B"},
+                                         Described{"act_llama3-70b_s2048", "meta-llama--Meta-Llama-3-70B"},
+                                         Described{"act_gemma2-9b_s2048", "google--gemma-2-9b"},
+                                         Described{"act_mistral-7b_s2048", "mistralai--Mistral-7B-v0.1"}),
+                         [](const testing::TestParamInfo<Described>& described) {
+                             std::string name = described.param.recording;
+                             std::ranges::replace_if(
+                                 name, [](char c) { return c == '-' || c == '.'; }, '_');
+                             return name;
+                         });
+
+// The symbolic PyTorch under the descriptions.
+
+/// A module with one parameter that is used twice.
+ModuleTree tree_with_weight() {
+    ModelGraph graph;
+    graph.classes.push_back({"torch.nn.modules.linear.Linear", {}});
+    graph.modules.push_back({.class_index = ClassIndex{0}, .parameters = {{"weight", TensorIndex{0}}}});
+    graph.tensors.push_back({.shape = {8, 8}, .numel = 64});
+    return flatten(graph);
+}
+
+std::vector<Kind> kinds_of(std::span<const MemoryEvent> events, std::int32_t index) {
+    std::vector<Kind> out;
+    for (const MemoryEvent& event : events) {
+        if (event.kind != Kind::run && event.kind != Kind::gradient && event.index == index) {
+            out.push_back(event.kind);
+        }
+    }
+    return out;
+}
+
+TEST(Eager, MemoryGoesWithTheLastName) {
+    const ModuleTree tree = tree_with_weight();
+    Eager f(tree, {});
+    const Value loss = f.call(ModuleIndex{0}, {}, [&] {
+        Value x = f.run("first", {{4, 8}, DType::float32}, {});
+        Value other = x;
+        x = op::neg(f, std::move(x));
+        other.reset();
+        return op::mean_last(f, std::move(x));
+    });
+    const OperatorGraph graph = f.finish(loss);
+    EXPECT_EQ(first_fault(graph), "");
+    using enum Kind;
+    EXPECT_EQ(graph.forward, (std::vector<MemoryEvent>{{allocate, 0},
+                                                       {run, 0},
+                                                       {allocate, 1},
+                                                       {run, 1},
+                                                       {drop, 0},
+                                                       {allocate, 2},
+                                                       {run, 2},
+                                                       {drop, 1}}));
+}
+
+TEST(Eager, WhatIsSavedIsReleasedByItsBackward) {
+    const ModuleTree tree = tree_with_weight();
+    Eager f(tree, {});
+    const Value input = f.outside({4, 8}, DType::float32);
+    Value loss = f.call(ModuleIndex{0}, {&input}, [&] {
+        Value hidden = op::linear(f, input, f.parameter(TensorIndex{0}));
+        return op::activation(f, std::move(hidden), "silu");
+    });
+    const OperatorGraph graph = f.finish(std::move(loss));
+    EXPECT_EQ(first_fault(graph), "");
+    EXPECT_THAT(kinds_of(graph.forward, 0), testing::ElementsAre(Kind::allocate, Kind::save, Kind::drop));
+    EXPECT_THAT(kinds_of(graph.backward, 0), testing::ElementsAre(Kind::release));
+}
+
+TEST(Eager, ASecondGradientOfAParameterIsAddedInPlace) {
+    const ModuleTree tree = tree_with_weight();
+    Eager f(tree, {});
+    const Value input = f.outside({4, 8}, DType::float32);
+    Value loss = f.call(ModuleIndex{0}, {&input}, [&] {
+        const Value weight = f.parameter(TensorIndex{0});
+        return op::linear(f, op::linear(f, input, weight), weight);
+    });
+    const OperatorGraph graph = f.finish(std::move(loss));
+    EXPECT_EQ(first_fault(graph), "");
+    const auto gradients = std::ranges::count(graph.backward, Kind::gradient, &MemoryEvent::kind);
+    EXPECT_EQ(gradients, 1);
+    std::vector<std::string> names;
+    for (const MemoryEvent& event : graph.backward) {
+        if (event.kind == Kind::run) {
+            names.push_back(graph.names[static_cast<std::size_t>(
+                graph.operators[static_cast<std::size_t>(event.index)].name)]);
+        }
+    }
+    EXPECT_THAT(names, testing::ElementsAre("ones_like", "mm", "mm", "mm", "add_"));
+}
+
+}  // namespace
+}  // namespace fsdplan
