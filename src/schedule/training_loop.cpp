@@ -123,7 +123,10 @@ void TrainingLoop::list_work() {
                 {.bytes = work_[c].input_bytes, .category = Category::activation, .module = module});
         }
     }
-    logits_ = emit.buffer({.bytes = input_.loss.saved_bytes, .category = Category::logits});
+    constexpr std::size_t outputs = 2;
+    for (std::size_t i = 0; i < outputs; ++i) {
+        logits_.push_back(emit.buffer({.bytes = input_.loss.saved_bytes, .category = Category::logits}));
+    }
     loss_temporary_ = emit.buffer({.bytes = input_.loss.temporary_bytes, .category = Category::temporary});
 }
 
@@ -208,9 +211,34 @@ void TrainingLoop::allocate_bytes(std::int64_t bytes, Category category) {
     emit.allocate(emit.buffer({.bytes = bytes, .category = category}));
 }
 
+// A thread's first matrix product takes cuBLAS's workspace; autograd goes backward in a thread of its own.
+void TrainingLoop::allocate_workspace(std::int64_t flops) {
+    std::int32_t& workspace = in_backward_ ? backward_workspace_ : forward_workspace_;
+    if (flops > 0 && workspace < 0) {
+        workspace = emit.buffer({.bytes = input_.workspace_bytes, .category = Category::workspace});
+        emit.allocate(workspace);
+    }
+}
+
+// The variable that holds the output of the forward before forgets it when this one returns.
+void TrainingLoop::begin_output() {
+    const std::int32_t before = logits_[output_now_];
+    output_now_ = 1 - output_now_;
+    emit.allocate(logits_[output_now_]);
+    emit.release(before);
+}
+
+void TrainingLoop::end_output(OutputLife life) {
+    if (!work_.empty() && job.output == life) {
+        emit.release(logits_[output_now_]);
+    }
+}
+
 // Parameters that no unit manages lie whole on every rank; their gradients and states stay too.
 void TrainingLoop::allocate_outside_units() {
-    allocate_bytes(input_.workspace_bytes, Category::workspace);
+    for (const std::int64_t bytes : input_.input_bytes) {
+        allocate_bytes(bytes, Category::input);
+    }
     std::vector<char> seen(tree.tensors.size(), 0);
     for (const TensorIndex t : tree.parameter) {
         if (seen[at(t)] != 0 || unit_of_tensor_[at(t)] >= 0) {
@@ -251,6 +279,10 @@ std::int64_t TrainingLoop::buffer_bytes(std::optional<DType> dtype) const {
 }
 
 void TrainingLoop::step() {
+    if (job.zero_grad_first) {
+        emit.pass = Pass::forward;
+        runtime_->zero_grad();
+    }
     for (std::int64_t i = 0; i < job.accumulate; ++i) {
         const bool last = i + 1 == job.accumulate;
         emit.pass = Pass::forward;
@@ -270,7 +302,9 @@ void TrainingLoop::step() {
     emit.pass = Pass::optimizer;
     runtime_->optimizer_step();
     emit.mark(Mark::optimizer_step);
-    runtime_->zero_grad();
+    if (!job.zero_grad_first) {
+        runtime_->zero_grad();
+    }
     emit.mark(Mark::zero_grad);
 }
 
@@ -293,7 +327,7 @@ void TrainingLoop::forward_backward() {
     }
     const CallWork& loss = input_.loss;
     if (!work_.empty()) {
-        emit.allocate(logits_);
+        begin_output();
         emit.allocate(loss_temporary_);
     }
     emit.add({.kind = OpKind::compute,
@@ -301,6 +335,7 @@ void TrainingLoop::forward_backward() {
               .launches = loss.launches,
               .bytes = loss.bytes,
               .flops = loss.flops});
+    end_output(OutputLife::loss);
     emit.mark(Mark::loss);
 
     emit.pass = Pass::backward;
@@ -313,6 +348,7 @@ void TrainingLoop::forward_backward() {
     user_code();
     in_backward_ = false;
     emit.mark(Mark::backward_end);
+    end_output(OutputLife::backward);
 }
 
 // What was saved for computations that no gradient reached goes with the graph.
@@ -513,6 +549,9 @@ void TrainingLoop::read(std::int32_t node, std::int32_t reader, std::int32_t sou
 }
 
 void TrainingLoop::compute(std::int32_t call) {
+    if (!work_.empty()) {
+        allocate_workspace(work_[index(call)].flops);
+    }
     const std::span<const std::int32_t> sources = program.sources(call);
     const std::span<const TensorIndex> parameters = program.parameters(call);
     if (!grad_enabled_) {
@@ -585,7 +624,6 @@ void TrainingLoop::run_node(std::int32_t n) {
                           .launches = input_.loss.backward_launches,
                           .bytes = input_.loss.backward_bytes});
                 emit.release(loss_temporary_);
-                emit.release(logits_);
             }
             user_code();
             break;
@@ -601,6 +639,9 @@ void TrainingLoop::compute_backward(std::int32_t call) {
     if (region >= 0 && !job.activation_checkpointing.reentrant && recomputed_[index(region)] == 0) {
         recomputed_[index(region)] = 1;
         recompute(region);
+    }
+    if (!work_.empty()) {
+        allocate_workspace(work_[index(call)].backward_flops);
     }
     emit_compute(call, true);
     for (const TensorIndex t : program.parameters(call)) {

@@ -115,6 +115,9 @@ private:
     void list_work();
     void release_inputs(std::int32_t region);
     void allocate_outside_units();
+    void allocate_workspace(std::int64_t flops);
+    void begin_output();
+    void end_output(OutputLife life);
     void allocate_bytes(std::int64_t bytes, Category category);
     bool is_unit_call(std::int32_t call) const { return unit_of_call_[index(call)] >= 0; }
 
@@ -142,7 +145,10 @@ private:
     std::vector<std::int32_t> saved_;        // buffer of what a call saves
     std::vector<std::int32_t> inputs_kept_;  // … of what a checkpoint around it keeps
     std::vector<CallWork> work_;             // by call; empty when nothing is priced
-    std::int32_t logits_ = -1;
+    std::vector<std::int32_t> logits_;       // of this forward and of the one before, in turn
+    std::size_t output_now_ = 0;
+    std::int32_t forward_workspace_ = -1;
+    std::int32_t backward_workspace_ = -1;
     std::int32_t loss_temporary_ = -1;
 
     bool grad_enabled_ = true;

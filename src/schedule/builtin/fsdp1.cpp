@@ -3,6 +3,7 @@
 #include <deque>
 
 #include "schedule/fsdp1_handle.hpp"
+#include "schedule/gradient_norm.hpp"
 #include "schedule/optimizer_step.hpp"
 
 // FullyShardedDataParallel: one flat parameter a unit, gathered in one piece.
@@ -145,6 +146,11 @@ public:
     }
 
     void clip() override {
+        norms_one_by_one(emit_, local_gradients());
+        if (norm_ < 0) {
+            norm_ = add_buffer(emit_, -1, 1, DType::float32, Category::temporary, Stream::compute);
+            emit_.allocate(norm_);  // stays: each step replaces it
+        }
         if (std::ranges::none_of(handles_, [](const Handle& h) { return h.exists && h.sharded(); })) {
             return;
         }
@@ -264,6 +270,25 @@ private:
         if (job_.param_dtype) {
             loop_.user_code();  // the inputs are cast
         }
+    }
+
+    std::vector<LocalGradient> local_gradients() const {
+        std::vector<LocalGradient> gradients;
+        for (const Handle& h : handles_) {
+            if (!h.ever_reduced) {
+                continue;
+            }
+            if (!job_.use_orig_params) {
+                gradients.push_back({.numel = h.shard_numel});
+                continue;
+            }
+            for (const Handle::Member& member : h.members) {
+                if (member.trainable && member.local_numel > 0) {
+                    gradients.push_back({.numel = member.local_numel});
+                }
+            }
+        }
+        return gradients;
     }
 
     void drop_gradients() {
@@ -641,6 +666,7 @@ private:
     std::vector<std::int32_t> pre_forward_order_;
     std::vector<std::int32_t> post_forward_order_;
     std::deque<std::int32_t> free_events_;
+    std::int32_t norm_ = -1;
     bool initialized_ = false;
     bool first_iteration_ = true;
     bool sync_gradients_ = true;

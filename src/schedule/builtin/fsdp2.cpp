@@ -3,6 +3,7 @@
 #include <deque>
 
 #include "schedule/gradient_division.hpp"
+#include "schedule/gradient_norm.hpp"
 #include "schedule/optimizer_step.hpp"
 #include "schedule/reshard_ranks.hpp"
 #include "schedule/training_loop.hpp"
@@ -252,20 +253,21 @@ public:
     }
 
     void clip() override {
-        std::int64_t parameters = 0;
-        DType dtype = DType::float32;
+        std::vector<LocalGradient> gradients;
         for (const Group& g : groups_) {
             for (const Member& m : g.members) {
                 if (m.trainable && g.has_sharded_gradient && reduced_[at(m.tensor)] != 0) {
-                    ++parameters;
-                    dtype = m.orig;
+                    gradients.push_back({.numel = m.owned_numel, .dtype = m.orig});
                 }
             }
         }
-        if (parameters == 0) {
+        if (gradients.empty()) {
             return;
         }
-        exchange_norms(emit_, job_, dtype, parameters);
+        if (!job_.offload) {
+            norms_by_foreach(emit_, gradients);
+        }
+        exchange_norms(emit_, job_, gradients.back().dtype, static_cast<std::int64_t>(gradients.size()));
     }
 
     void optimizer_step() override {
