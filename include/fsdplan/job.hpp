@@ -177,6 +177,9 @@ struct TrainingJob {
     std::string torch = std::string(newest_torch);
 
     OutputLife output = OutputLife::loss;
+    /// The model computes the loss (transformers with labels): its root unit then ends behind the loss, and
+    /// its backward begins in front of it.
+    bool loss_in_model = false;
     bool zero_grad_first = false;  ///< gradients go when the next step begins, not after the optimizer's
     bool gradient_as_bucket_view = false;  ///< DDP: gradients lie in the buckets
 

@@ -30,7 +30,7 @@ struct Deviation {
     std::int64_t expected = 0;
     std::int64_t got = 0;
 
-    /// Distance relative to what was recorded; 0 where that is nothing.
+    /// Distance relative to what was recorded; 1 for anything where that is nothing.
     double error() const;
 };
 

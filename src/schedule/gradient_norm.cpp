@@ -8,6 +8,7 @@ namespace fsdplan {
 namespace {
 
 constexpr std::int64_t chunk_numel = 65536;  // of a multi-tensor kernel
+constexpr int stacked = 4;                   // the stack, its powers, their sum over the ranks and its root
 
 class Norms {
 public:
@@ -34,7 +35,7 @@ private:
 
 }  // namespace
 
-void norms_by_foreach(Emitter& emit, std::span<const LocalGradient> gradients) {
+void norms_by_foreach(Emitter& emit, std::span<const LocalGradient> gradients, bool sharded) {
     std::map<DType, std::vector<std::int64_t>> by_dtype;
     for (const LocalGradient& gradient : gradients) {
         by_dtype[gradient.dtype].push_back(gradient.numel);
@@ -49,6 +50,11 @@ void norms_by_foreach(Emitter& emit, std::span<const LocalGradient> gradients) {
             norms.allocate(1, dtype);
         }
         emit.release(partial);
+    }
+    if (sharded) {
+        for (int i = 0; i < stacked; ++i) {
+            norms.allocate(static_cast<std::int64_t>(gradients.size()), gradients.front().dtype);
+        }
     }
     norms.release_all();
 }

@@ -124,8 +124,10 @@ void TrainingLoop::list_work() {
         }
     }
     constexpr std::size_t outputs = 2;
+    const std::int64_t loss_bytes = bytes_of(1, DType::float32).count;
     for (std::size_t i = 0; i < outputs; ++i) {
         logits_.push_back(emit.buffer({.bytes = input_.loss.saved_bytes, .category = Category::logits}));
+        loss_.push_back(emit.buffer({.bytes = loss_bytes, .category = Category::temporary}));
     }
     loss_temporary_ = emit.buffer({.bytes = input_.loss.temporary_bytes, .category = Category::temporary});
 }
@@ -220,12 +222,14 @@ void TrainingLoop::allocate_workspace(std::int64_t flops) {
     }
 }
 
-// The variable that holds the output of the forward before forgets it when this one returns.
+// The variables that hold what the forward before returned forget it when this one returns.
 void TrainingLoop::begin_output() {
-    const std::int32_t before = logits_[output_now_];
+    const std::size_t before = output_now_;
     output_now_ = 1 - output_now_;
     emit.allocate(logits_[output_now_]);
-    emit.release(before);
+    emit.allocate(loss_[output_now_]);
+    emit.release(logits_[before]);
+    emit.release(loss_[before]);
 }
 
 void TrainingLoop::end_output(OutputLife life) {
@@ -305,6 +309,10 @@ void TrainingLoop::step() {
     if (!job.zero_grad_first) {
         runtime_->zero_grad();
     }
+    // The loss is also part of the model's output.
+    if (!work_.empty() && job.output != OutputLife::next_forward) {
+        emit.release(loss_[output_now_]);
+    }
     emit.mark(Mark::zero_grad);
 }
 
@@ -317,12 +325,33 @@ void TrainingLoop::forward_backward() {
     recomputed_.assign(calls, 0);
     grad_enabled_ = true;
 
+    loss_node_ = -1;
     walk(0);
-    const std::int32_t root = tape.add(Tape::Kind::loss, 0);
+    if (loss_node_ < 0) {
+        compute_loss(-1);
+    }
+    end_output(OutputLife::loss);
+    emit.mark(Mark::loss);
+
+    emit.pass = Pass::backward;
+    in_backward_ = true;
+    BackwardVisitor visitor{*this};
+    tape.backward(job.loss_in_model && output_[0] >= 0 ? output_[0] : loss_node_, visitor);
+    user_code();
+    runtime_->end_of_backward();
+    free_graph();
+    user_code();
+    in_backward_ = false;
+    emit.mark(Mark::backward_end);
+    end_output(OutputLife::backward);
+}
+
+void TrainingLoop::compute_loss(std::int32_t reader) {
+    loss_node_ = tape.add(Tape::Kind::loss, 0);
     for (const std::int32_t source : program.output_from) {
-        const std::int32_t to = target(source, -1);
+        const std::int32_t to = target(source, reader);
         if (to >= 0) {
-            tape.edge(root, to);
+            tape.edge(loss_node_, to);
         }
     }
     const CallWork& loss = input_.loss;
@@ -335,20 +364,6 @@ void TrainingLoop::forward_backward() {
               .launches = loss.launches,
               .bytes = loss.bytes,
               .flops = loss.flops});
-    end_output(OutputLife::loss);
-    emit.mark(Mark::loss);
-
-    emit.pass = Pass::backward;
-    in_backward_ = true;
-    BackwardVisitor visitor{*this};
-    tape.backward(root, visitor);
-    user_code();
-    runtime_->end_of_backward();
-    free_graph();
-    user_code();
-    in_backward_ = false;
-    emit.mark(Mark::backward_end);
-    end_output(OutputLife::backward);
 }
 
 // What was saved for computations that no gradient reached goes with the graph.
@@ -401,6 +416,9 @@ bool TrainingLoop::body(std::int32_t call, bool with_unit, bool with_marks) {
     }
     if (!children(call)) {
         return false;
+    }
+    if (call == 0 && job.loss_in_model && !in_backward_) {
+        compute_loss(0);
     }
     if (unit >= 0 && with_marks) {
         emit.mark_module(Mark::forward_end, module, unit);
@@ -455,7 +473,8 @@ void TrainingLoop::add_output_node(std::int32_t call) {
     if (!output_requires_grad(call)) {
         return;
     }
-    if (results.size() == 1) {
+    const bool returns_loss = call == 0 && loss_node_ >= 0;
+    if (results.size() == 1 && !returns_loss) {
         for (std::int32_t inner = call + 1; inner <= results.front(); ++inner) {
             if (output_[index(inner)] >= 0 && program.inside(results.front(), inner) &&
                 results_[index(inner)] == results) {
@@ -465,9 +484,12 @@ void TrainingLoop::add_output_node(std::int32_t call) {
         }
     }
     const std::int32_t node = tape.add(Tape::Kind::output, call);
+    if (returns_loss) {
+        tape.edge(node, loss_node_);
+    }
     for (const std::int32_t result : results) {
         const std::int32_t to = target(result, call);
-        if (to >= 0) {
+        if (to >= 0 && !returns_loss) {
             tape.edge(node, to);
         }
     }

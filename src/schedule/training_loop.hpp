@@ -118,6 +118,7 @@ private:
     void allocate_workspace(std::int64_t flops);
     void begin_output();
     void end_output(OutputLife life);
+    void compute_loss(std::int32_t reader);
     void allocate_bytes(std::int64_t bytes, Category category);
     bool is_unit_call(std::int32_t call) const { return unit_of_call_[index(call)] >= 0; }
 
@@ -145,8 +146,10 @@ private:
     std::vector<std::int32_t> saved_;        // buffer of what a call saves
     std::vector<std::int32_t> inputs_kept_;  // … of what a checkpoint around it keeps
     std::vector<CallWork> work_;             // by call; empty when nothing is priced
-    std::vector<std::int32_t> logits_;       // of this forward and of the one before, in turn
+    std::vector<std::int32_t> logits_;       // of what this forward returned and the one before, in turn
+    std::vector<std::int32_t> loss_;         // … and the loss itself
     std::size_t output_now_ = 0;
+    std::int32_t loss_node_ = -1;
     std::int32_t forward_workspace_ = -1;
     std::int32_t backward_workspace_ = -1;
     std::int32_t loss_temporary_ = -1;

@@ -159,7 +159,9 @@ void WholeModel::clip() {
             gradients.push_back({.numel = r.numel, .dtype = r.dtype});
         }
     }
-    norms_by_foreach(emit, gradients);
+    if (!gradients.empty() && !job.offload) {
+        norms_by_foreach(emit, gradients, false);
+    }
 }
 
 void WholeModel::step_over_rows() {

@@ -6,9 +6,10 @@
 namespace fsdplan {
 
 double Deviation::error() const {
-    return expected == 0
-               ? 0.0
-               : std::abs(static_cast<double>(got - expected)) / std::abs(static_cast<double>(expected));
+    if (expected == 0) {
+        return got == 0 ? 0.0 : 1.0;
+    }
+    return std::abs(static_cast<double>(got - expected)) / std::abs(static_cast<double>(expected));
 }
 
 std::vector<Accuracy> accuracies(const Verification& result) {

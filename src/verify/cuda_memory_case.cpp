@@ -11,6 +11,7 @@ namespace fsdplan {
 namespace {
 
 constexpr std::int64_t most_ranks = 1 << 20U;
+constexpr std::int64_t most_microbatches = 256;  // of all steps together
 constexpr std::int64_t image_side = 224;
 constexpr std::int64_t image_channels = 3;
 constexpr std::int64_t id_bytes = 8;  // of a token or a label
@@ -48,6 +49,7 @@ public:
         read_optimizer();
         read_checkpointing();
         read_switches();
+        check(out_.job, world_);
         draw_units();
         return std::move(out_);
     }
@@ -120,7 +122,7 @@ private:
     }
 
     void read_batch() {
-        constexpr std::int64_t most = std::int64_t{1} << 32U;
+        constexpr std::int64_t most = std::int64_t{1} << 24U;
         TrainingJob& job = out_.job;
         job.batch = number("batch", 1, most);
         job.sequence = number("seq", 2048, most);
@@ -164,11 +166,15 @@ private:
     void read_training() {
         TrainingJob& job = out_.job;
         job.accumulate = number("accumulate", 1, 1 << 16U);
+        if (job.accumulate * out_.steps > most_microbatches) {
+            throw Unsupported{"it has more than " + std::to_string(most_microbatches) + " micro-batches"};
+        }
         job.no_sync = flag("no_sync");
         job.offload = flag("cpu_offload");
         if (flag("use_cache")) {
             throw Unsupported{"the cache of keys and values in training is not modelled"};
         }
+        job.loss_in_model = true;  // transformers, given labels
         const auto clip = case_.find("clip");
         if (!clip || !clip->is_null()) {
             job.clip_norm = 2.0;

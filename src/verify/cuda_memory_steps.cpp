@@ -79,10 +79,12 @@ std::vector<std::int64_t> program_bytes(const Schedule& schedule) {
     return out;
 }
 
-MemoryProfile played(const Schedule& schedule, const CudaMemoryCase& recorded) {
+MemoryProfile played(const Schedule& schedule, const ModuleTree& tree, const CudaMemoryCase& recorded) {
     Pricing pricing;
     pricing.mesh = recorded.job.mesh;
-    pricing.compute_dtype = recorded.job.param_dtype.value_or(DType::float32);
+    const DType stored =
+        tree.parameter.empty() ? DType::float32 : tree.tensors[at(tree.parameter.front())].dtype;
+    pricing.compute_dtype = recorded.job.param_dtype.value_or(stored);
     OpTimes times;
     price(schedule, recorded.cluster, pricing, collective_times(schedule, recorded.cluster, pricing),
           Bound::value, times);
@@ -97,37 +99,40 @@ MemoryProfile played(const Schedule& schedule, const CudaMemoryCase& recorded) {
 class Phases {
 public:
     Phases(const Schedule& schedule, const MemoryProfile& profile, const TrainingJob& job)
-        : profile_(profile), stretches_(stretches_of(schedule, job)), program_(program_bytes(schedule)) {}
+        : schedule_(schedule),
+          profile_(profile),
+          stretches_(stretches_of(schedule, job)),
+          program_(program_bytes(schedule)) {}
 
     SimulatedMemory read() {
         const std::size_t begin = stretches_.empty() ? 0 : stretches_.front().begin;
         out_.setup_requested_bytes = program_[begin];
-        last_op_ = profile_.out_of_memory ? profile_.out_of_memory->op : -1;
         skip_to(begin);
+        out_.setup_allocated_bytes = allocated_;
+        if (profile_.out_of_memory) {
+            out_.out_of_memory =
+                SimulatedMemory::Failure{.requested_bytes = profile_.out_of_memory->requested_bytes,
+                                         .allocated_bytes = profile_.out_of_memory->allocated_bytes};
+        }
         for (const Stretch& stretch : stretches_) {
-            if (failed_in(stretch)) {
-                const OutOfMemory& failure = *profile_.out_of_memory;
-                out_.out_of_memory = {.step = stretch.step,
-                                      .phase = stretch.phase,
-                                      .requested_bytes = failure.requested_bytes,
-                                      .allocated_bytes = failure.allocated_bytes};
+            if (failed_before(stretch.begin)) {
+                break;
+            }
+            if (failed_before(stretch.end)) {
+                out_.out_of_memory->step = static_cast<std::int64_t>(stretch.step);
+                out_.out_of_memory->phase = stretch.phase;
                 break;
             }
             out_.steps.resize(stretch.step + 1);
             out_.steps[stretch.step].push_back(measured(stretch));
-        }
-        if (profile_.out_of_memory && !out_.out_of_memory) {
-            out_.out_of_memory = {.phase = "setup",
-                                  .requested_bytes = profile_.out_of_memory->requested_bytes,
-                                  .allocated_bytes = profile_.out_of_memory->allocated_bytes};
         }
         find_peak();
         return std::move(out_);
     }
 
 private:
-    bool failed_in(const Stretch& stretch) const {
-        return last_op_ >= 0 && static_cast<std::size_t>(last_op_) < stretch.end;
+    bool failed_before(std::size_t op) const {
+        return profile_.out_of_memory && static_cast<std::size_t>(profile_.out_of_memory->op) < op;
     }
 
     void skip_to(std::size_t op) {
@@ -152,6 +157,9 @@ private:
         }
         phase.allocated_bytes = allocated_;
         phase.requested_bytes = program_[stretch.end];
+        phase.peak_requested_bytes =
+            *std::max_element(program_.begin() + static_cast<std::ptrdiff_t>(stretch.begin),
+                              program_.begin() + static_cast<std::ptrdiff_t>(stretch.end) + 1);
         return phase;
     }
 
@@ -175,9 +183,16 @@ private:
                 at_most = i + 1;
             }
         }
-        out_.at_peak = bytes_by_category(profile_, at_most);
+        for (std::size_t i = 0; i < at_most; ++i) {
+            const MemoryChange& change = profile_.changes[i];
+            const std::int64_t bytes = schedule_.buffers[static_cast<std::size_t>(change.buffer)].bytes;
+            out_.at_peak[static_cast<std::size_t>(change.category)] += change.delta_bytes > 0   ? bytes
+                                                                       : change.delta_bytes < 0 ? -bytes
+                                                                                                : 0;
+        }
     }
 
+    const Schedule& schedule_;
     const MemoryProfile& profile_;
     std::vector<Stretch> stretches_;
     std::vector<std::int64_t> program_;
@@ -185,7 +200,6 @@ private:
     std::size_t next_ = 0;
     std::int64_t allocated_ = 0;
     std::int64_t reserved_ = 0;
-    std::int32_t last_op_ = -1;
 };
 
 }  // namespace
@@ -195,7 +209,7 @@ SimulatedMemory simulated_memory(const ModelGraph& model, const ModuleTree& tree
     const Schedule schedule =
         training_schedule(model, tree, recorded.plan, recorded.job, recorded.cluster,
                           {.iterations = recorded.steps, .input_bytes = recorded.input_bytes, .rank = 0});
-    const MemoryProfile profile = played(schedule, recorded);
+    const MemoryProfile profile = played(schedule, tree, recorded);
     return Phases(schedule, profile, recorded.job).read();
 }
 

@@ -15,21 +15,24 @@ struct PhaseMemory {
     std::int64_t allocated_bytes = 0;
     std::int64_t peak_allocated_bytes = 0;
     std::int64_t peak_reserved_bytes = 0;
-    std::int64_t requested_bytes = 0;  ///< of what the program holds at the end: no rounding
+    // What the program holds, without rounding: at the end, and at most.
+    std::int64_t requested_bytes = 0;
+    std::int64_t peak_requested_bytes = 0;
 };
 
 /// What our schedule comes to, phase by phase as the recorder counted them.
 struct SimulatedMemory {
     std::int64_t setup_requested_bytes = 0;
+    std::int64_t setup_allocated_bytes = 0;
     std::vector<std::vector<PhaseMemory>> steps;  ///< the last one may be cut short
     struct Failure {
-        std::size_t step = 0;
-        std::string phase;
+        std::int64_t step = -1;  ///< of none: before the first
+        std::string phase = "setup";
         std::int64_t requested_bytes = 0;
         std::int64_t allocated_bytes = 0;
     };
     std::optional<Failure> out_of_memory;
-    /// Bytes by category at the peak of the last complete step.
+    /// Bytes asked for by category, at the peak of the last step.
     std::array<std::int64_t, category_count> at_peak{};
 };
 

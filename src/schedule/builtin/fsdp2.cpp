@@ -265,7 +265,7 @@ public:
             return;
         }
         if (!job_.offload) {
-            norms_by_foreach(emit_, gradients);
+            norms_by_foreach(emit_, gradients, true);
         }
         exchange_norms(emit_, job_, gradients.back().dtype, static_cast<std::int64_t>(gradients.size()));
     }
@@ -944,7 +944,7 @@ private:
             }
         }
         if (job_.offload) {
-            emit_.copy(bytes_of(numel, g.orig).count, unit, last, OpKind::to_host);
+            result = to_host(g, unit, result, numel, last);
         }
         if (g.has_sharded_gradient) {
             emit_.copy(bytes_of(numel, g.orig).count, unit, last);
@@ -964,6 +964,21 @@ private:
         emit_.release(g.partial);
         g.partial = -1;
         post_reduce_ = last;
+    }
+
+    // The stream's later work runs behind the copy, so that the device's gradient goes at once.
+    std::int32_t to_host(Group& g, std::int32_t unit, std::int32_t gradient, std::int64_t numel,
+                         Stream stream) {
+        const std::int64_t bytes = bytes_of(numel, g.orig).count;
+        const std::int32_t host = pooled(g.reduce_buffers, {.bytes = bytes,
+                                                            .category = Category::gradient_shard,
+                                                            .stream = Stream::compute,
+                                                            .on_host = true,
+                                                            .unit = unit});
+        emit_.allocate(host);
+        emit_.copy(bytes, unit, stream, OpKind::to_host);
+        emit_.release(gradient);
+        return host;
     }
 
     bool has_replicas() const { return job_.mesh.replicate > 1; }

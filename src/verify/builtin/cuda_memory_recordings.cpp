@@ -47,6 +47,7 @@ public:
         if (const auto setup = recording_.find("after_setup")) {
             report_.compare("after setup requested bytes", std::to_string(bytes_at(*setup, "requested")),
                             std::to_string(got.setup_requested_bytes));
+            note("allocated after setup", "setup", bytes_at(*setup, "allocated"), got.setup_allocated_bytes);
         }
         std::vector<json::Value> steps;
         for (const json::Value step : recording_.at("steps").elements()) {
@@ -115,6 +116,10 @@ private:
             if (name == "end") {
                 compare_end(where, phase, own);
             }
+            if ((name == "clip" || name == "optimizer") && nothing_waits(phase)) {
+                note("peak of requested in " + name, where, bytes_at(phase, "peak_requested"),
+                     own.peak_requested_bytes);
+            }
         }
         last_peak_differs_ = !compare_near(where + " peak of allocated", allocated, own_allocated);
         note("peak of allocated", where, allocated, own_allocated);
@@ -122,8 +127,13 @@ private:
     }
 
     // Blocks that wait for another stream still count as requested: when they are done depends on the clock.
+    static bool nothing_waits(const json::Value& phase) {
+        return bytes_at(phase, "active") == bytes_at(phase, "allocated") &&
+               bytes_at(phase, "peak_active") == bytes_at(phase, "peak_allocated");
+    }
+
     void compare_end(const std::string& where, const json::Value& phase, const PhaseMemory& own) {
-        if (bytes_at(phase, "active") == bytes_at(phase, "allocated")) {
+        if (nothing_waits(phase)) {
             report_.compare(where + " end requested bytes", std::to_string(bytes_at(phase, "requested")),
                             std::to_string(own.requested_bytes));
         }
