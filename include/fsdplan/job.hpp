@@ -110,6 +110,9 @@ enum class OutputLife : std::uint8_t {
 /// What only FullyShardedDataParallel knows.
 struct Fsdp1Options {
     bool keep_low_precision_gradients = false;
+    /// The constructor has each unit whole on the device, from a model on the meta device or moved there by
+    /// device_id; otherwise the units are flattened elsewhere.
+    bool built_on_device = false;
     bool process_groups = true;  ///< a hybrid strategy is given its process groups or a mesh
     bool debug_detail =
         false;  ///< TORCH_DISTRIBUTED_DEBUG=DETAIL: the order of units is checked across ranks

@@ -199,10 +199,12 @@ void TrainingLoop::list_regions() {
 
 void TrainingLoop::run(UnitRuntime& runtime) {
     runtime_ = &runtime;
-    module_buffers_ = emit.buffer({.bytes = buffer_bytes(std::nullopt), .category = Category::module_buffer});
-    emit.allocate(module_buffers_);
+    allocate_module_buffers(std::nullopt);
     allocate_outside_units();
     runtime.begin();
+    for (const std::int64_t bytes : input_.input_bytes) {
+        allocate_bytes(bytes, Category::input);
+    }
     for (iteration_ = 0; iteration_ < input_.iterations; ++iteration_) {
         out_.iteration_begin.push_back(static_cast<std::int64_t>(out_.ops.size()));
         step();
@@ -240,9 +242,6 @@ void TrainingLoop::end_output(OutputLife life) {
 
 // Parameters that no unit manages lie whole on every rank; their gradients and states stay too.
 void TrainingLoop::allocate_outside_units() {
-    for (const std::int64_t bytes : input_.input_bytes) {
-        allocate_bytes(bytes, Category::input);
-    }
     std::vector<char> seen(tree.tensors.size(), 0);
     for (const TensorIndex t : tree.parameter) {
         if (seen[at(t)] != 0 || unit_of_tensor_[at(t)] >= 0) {
@@ -260,26 +259,26 @@ void TrainingLoop::allocate_outside_units() {
 }
 
 void TrainingLoop::cast_buffers(DType dtype) {
-    const std::int32_t cast =
-        emit.buffer({.bytes = buffer_bytes(dtype), .category = Category::module_buffer});
-    emit.allocate(cast);
-    emit.release(module_buffers_);
-    module_buffers_ = cast;
+    const std::vector<std::int32_t> before = std::move(module_buffers_);
+    allocate_module_buffers(dtype);
+    for (const std::int32_t buffer : before) {
+        emit.release(buffer);
+    }
 }
 
 // The floating-point ones in `dtype`, if it is given.
-std::int64_t TrainingLoop::buffer_bytes(std::optional<DType> dtype) const {
+void TrainingLoop::allocate_module_buffers(std::optional<DType> dtype) {
     std::vector<TensorIndex> distinct = tree.buffer;
     std::ranges::sort(distinct);
     distinct.erase(std::unique(distinct.begin(), distinct.end()), distinct.end());
-    std::int64_t bytes = 0;
+    module_buffers_.clear();
     for (const TensorIndex t : distinct) {
         const Tensor& tensor = tree.tensors[at(t)];
-        bytes += bytes_of(tensor.numel,
-                          is_floating_point(tensor.dtype) ? dtype.value_or(tensor.dtype) : tensor.dtype)
-                     .count;
+        const DType held = is_floating_point(tensor.dtype) ? dtype.value_or(tensor.dtype) : tensor.dtype;
+        module_buffers_.push_back(
+            emit.buffer({.bytes = bytes_of(tensor.numel, held).count, .category = Category::module_buffer}));
+        emit.allocate(module_buffers_.back());
     }
-    return bytes;
 }
 
 void TrainingLoop::step() {

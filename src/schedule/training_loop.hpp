@@ -122,7 +122,7 @@ private:
     void allocate_bytes(std::int64_t bytes, Category category);
     bool is_unit_call(std::int32_t call) const { return unit_of_call_[index(call)] >= 0; }
 
-    std::int64_t buffer_bytes(std::optional<DType> dtype) const;
+    void allocate_module_buffers(std::optional<DType> dtype);
 
     const LoweringInput& input_;
     Schedule& out_;
@@ -160,7 +160,7 @@ private:
     std::int32_t border_ = -1;  // reentrant region that is being recomputed
     std::int32_t stop_at_ = -1;
     std::int32_t iteration_ = 0;
-    std::int32_t module_buffers_ = -1;
+    std::vector<std::int32_t> module_buffers_;
 };
 
 }  // namespace fsdplan

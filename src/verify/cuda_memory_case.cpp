@@ -245,6 +245,7 @@ private:
         if (is_fsdp2_) {
             return;
         }
+        job.fsdp1.built_on_device = true;
         job.use_orig_params = flag("use_orig_params", true);
         job.limit_all_gathers = flag("limit_all_gathers", true);
         job.forward_prefetch = flag("forward_prefetch");

@@ -106,9 +106,7 @@ public:
 
     SimulatedMemory read() {
         const std::size_t begin = stretches_.empty() ? 0 : stretches_.front().begin;
-        out_.setup_requested_bytes = program_[begin];
-        skip_to(begin);
-        out_.setup_allocated_bytes = allocated_;
+        out_.setup = measured({.phase = "setup", .begin = 0, .end = begin});
         if (profile_.out_of_memory) {
             out_.out_of_memory =
                 SimulatedMemory::Failure{.requested_bytes = profile_.out_of_memory->requested_bytes,
@@ -133,12 +131,6 @@ public:
 private:
     bool failed_before(std::size_t op) const {
         return profile_.out_of_memory && static_cast<std::size_t>(profile_.out_of_memory->op) < op;
-    }
-
-    void skip_to(std::size_t op) {
-        while (next_ < profile_.changes.size() && static_cast<std::size_t>(profile_.changes[next_].op) < op) {
-            take(profile_.changes[next_++]);
-        }
     }
 
     void take(const MemoryChange& change) {

@@ -22,8 +22,7 @@ struct PhaseMemory {
 
 /// What our schedule comes to, phase by phase as the recorder counted them.
 struct SimulatedMemory {
-    std::int64_t setup_requested_bytes = 0;
-    std::int64_t setup_allocated_bytes = 0;
+    PhaseMemory setup;                            ///< before the first step
     std::vector<std::vector<PhaseMemory>> steps;  ///< the last one may be cut short
     struct Failure {
         std::int64_t step = -1;  ///< of none: before the first

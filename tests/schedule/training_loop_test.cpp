@@ -145,6 +145,21 @@ TEST(Ddp, GradientsThatAreViewsOfBucketsTakeNoMemoryOfTheirOwn) {
     EXPECT_EQ(bytes_at(schedule, Category::reduce_input, Mark::optimizer_step), loop.parameter_bytes);
 }
 
+// The last unit: its parameters, their concatenation and the shard of it, beside the other units' shards.
+TEST(Fsdp1, AUnitIsWholeOnTheDeviceWhileItIsBuilt) {
+    Loop loop("fsdp1");
+    const auto most_before_training = [&](Category of) {
+        const Schedule schedule = loop.lowered();
+        const std::vector<std::int64_t> bytes = bytes_over_time(schedule, of);
+        return *std::max_element(bytes.begin(),
+                                 bytes.begin() + static_cast<std::ptrdiff_t>(schedule.iteration_begin[0]));
+    };
+    EXPECT_EQ(most_before_training(Category::unsharded), 0);
+    loop.job.fsdp1.built_on_device = true;
+    EXPECT_EQ(most_before_training(Category::unsharded), 2 * width * width * 4);
+    EXPECT_EQ(most_before_training(Category::shard), loop.parameter_bytes / 4);
+}
+
 // The gradient goes to host memory as soon as it is reduced.
 TEST(Fsdp2, OffloadedGradientsLeaveTheDevice) {
     Loop loop("fsdp2");
