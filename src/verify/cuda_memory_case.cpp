@@ -89,7 +89,9 @@ private:
         Mesh& mesh = out_.job.mesh;
         mesh = is_fsdp1_ || is_fsdp2_ ? Mesh{.replicate = 1, .shard = world}
                                       : Mesh{.replicate = world, .shard = 1};
-        if (const auto list = given("mesh")) {
+        world_ = world;
+        const auto list = given("mesh");
+        if (list && (is_fsdp1_ || is_fsdp2_)) {
             std::vector<std::int64_t> sizes;
             for (const json::Value size : list->elements()) {
                 sizes.push_back(size.integer(1, world));
@@ -100,7 +102,6 @@ private:
             mesh = {.replicate = sizes[0], .shard = sizes[1]};
             has_mesh_ = true;
         }
-        world_ = world;
     }
 
     void read_device() {
