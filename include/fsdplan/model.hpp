@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -10,6 +11,10 @@
 #include "fsdplan/base.hpp"
 
 namespace fsdplan {
+
+struct ModuleTree;
+struct OperatorGraph;
+struct Workload;
 
 enum class ModuleIndex : std::int32_t {};
 enum class TensorIndex : std::int32_t {};
@@ -142,6 +147,9 @@ struct ModelGraph {
     bool dtypes_recorded = false;
     /// True when the file has tensors but no modules (safetensors): classes are guesses then.
     bool classes_known = true;
+    /// Describes what a training forward and its backward compute; empty when nobody knows. The tree is this
+    /// graph's, or what with_lora() and with_frozen() made of it.
+    std::function<OperatorGraph(const ModuleTree&, const Workload&)> operators;
     /// What the importer had to assume or noticed, one sentence each.
     std::vector<std::string> notes;
 };

@@ -211,6 +211,8 @@ struct LoweringInput {
     std::span<const CallWork> work{};
     CallWork
         loss{};  ///< saved_bytes: the logits; temporary_bytes: what it adds to them until backward starts
+    /// The operators themselves, in place of `work` and `loss`; null: not known.
+    const OperatorGraph* operators = nullptr;
     /// That cuBLAS keeps for each thread that multiplies matrices: one in forward, one in backward.
     std::int64_t workspace_bytes = 0;
     /// Tensors of a batch (token ids, labels, …), which stay on the device.

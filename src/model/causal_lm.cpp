@@ -1,5 +1,7 @@
 #include "model/causal_lm.hpp"
 
+#include <algorithm>
+
 #include "model/heads.hpp"
 
 namespace fsdplan {
@@ -32,6 +34,13 @@ ModuleClass class_of(const ClassSpace& space, const Head& head) {
 }
 
 }  // namespace
+
+bool is_causal_lm(const DecoderFamily& family, const ModuleTree& tree, ModuleIndex m) {
+    const std::string_view name = short_name(tree.class_info(m).name);
+    return std::ranges::any_of(family.heads, [&](const Head& head) {
+        return head.kind == HeadKind::causal_lm && head.class_name == name;
+    });
+}
 
 void build_backbone(const DecoderFamily& family, const Config& config, const Place& place) {
     family.describe(config).build(place.create(family.space.pretrained(family.model)));

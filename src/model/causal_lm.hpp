@@ -48,6 +48,8 @@ struct DecoderFamily {
     Backbone (*describe)(const Config& config) = nullptr;
 };
 
+/// Whether a module is one of the family's models with a language head.
+bool is_causal_lm(const DecoderFamily& family, const ModuleTree& tree, ModuleIndex m);
 void build_backbone(const DecoderFamily& family, const Config& config, const Place& place);
 void build_with_head(const DecoderFamily& family, const Head& head, const Config& config, const Place& place);
 

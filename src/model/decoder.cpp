@@ -101,6 +101,10 @@ Backbone decoder(const PrefixedClasses& classes, const DecoderSizes& s, const De
     return {.build = build, .vocab = s.vocab, .width = s.hidden, .tied = s.tied};
 }
 
+DecoderForward decoder_forward_of(const DecoderSizes& s) {
+    return {.heads = s.heads, .kv_heads = s.kv_heads, .rotary_width = s.rotary_width, .act = s.act};
+}
+
 void attention_projections(Scope attention, const DecoderSizes& s, bool qkv_bias, bool out_bias,
                            std::string out_name) {
     linear(attention, "q_proj", s.hidden, s.q_width, qkv_bias);

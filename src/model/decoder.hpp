@@ -9,6 +9,7 @@
 #include "model/causal_lm.hpp"
 #include "model/config_fields.hpp"
 #include "model/rope.hpp"
+#include "operators/language_model.hpp"
 
 // The shape that most decoder-only language models have since llama: a token embedding, layers of
 // self-attention and feed-forward with norms around them, a last norm and one rotary embedding.
@@ -64,6 +65,22 @@ struct DecoderParts {
     /// What follows the layers: "norm" and "rotary_emb".
     std::function<void(Scope model)> tail = {};
 };
+
+/// What the layers compute, where nothing differs from llama.
+DecoderForward decoder_forward_of(const DecoderSizes& sizes);
+
+/// A family's FamilyInfo::forward from a function that says what its layers compute.
+template <const DecoderFamily& family, DecoderForward (*layers)(const Config&)>
+Value decoder_lm_forward(const Config& config, Eager& f, ModuleIndex top) {
+    if (!is_causal_lm(family, f.tree(), top)) {
+        return {};
+    }
+    const DecoderForward forward = layers(config);
+    const auto body = [&](ModuleIndex model, const Value& ids) {
+        return decoder_forward(f, model, ids, forward);
+    };
+    return causal_lm(f, top, "model", "lm_head", body, forward.capped_logits);
+}
 
 /// A backbone of the common shape.
 Backbone decoder(const PrefixedClasses& classes, const DecoderSizes& sizes, const DecoderParts& parts);

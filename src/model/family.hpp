@@ -10,6 +10,7 @@
 #include "model/blocks.hpp"
 #include "model/builder.hpp"
 #include "model/config.hpp"
+#include "operators/eager.hpp"
 
 namespace fsdplan {
 
@@ -55,6 +56,9 @@ struct FamilyInfo {
     std::span<const std::string_view> no_split_classes;
     /// The sequence length that the configuration allows, when it names one.
     std::optional<std::int64_t> (*longest_sequence)(const Config& config);
+    /// Plays a training forward of one of its architectures, the module `top`, up to the loss that the model
+    /// works out from labels. Empty when it does not know this architecture; null: it knows none.
+    Value (*forward)(const Config& config, Eager& f, ModuleIndex top) = nullptr;
     /// The class default of tie_word_embeddings, for models that embed this family.
     bool ties_by_default = false;
 };

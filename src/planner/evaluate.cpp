@@ -220,9 +220,13 @@ private:
             }
         };
         if (kind.name == "activations") {
-            widen(about_.activations.saved.all());
+            if (about_.operators.calls.empty()) {
+                widen(about_.activations.saved.all());
+            }
         } else if (kind.name == "loss") {
-            widen(about_.loss.loss);
+            if (about_.operators.calls.empty()) {
+                widen(about_.loss.loss);
+            }
         } else if (kind.name == "workspaces") {
             widen(process_.workspace);
         } else if (kind.name == "logits") {
@@ -262,7 +266,8 @@ private:
             return "of the model, whole on every rank";
         }
         if (term == "activations") {
-            return about_.activations.note;
+            return about_.operators.calls.empty() ? about_.activations.note
+                                                  : "what each operator keeps, as PyTorch 2.13 runs it";
         }
         if (term == "logits") {
             return about_.loss.logits_numel == 0 ? about_.loss.note
@@ -357,6 +362,23 @@ bool PlanResult::runs() const {
                                 [](const Diagnostic& d) { return d.severity != Severity::warning; });
 }
 
+namespace {
+
+/// Only what the descriptions know; the closed formulas answer the rest.
+OperatorGraph operators_for(const ModelGraph& model, const ModuleTree& tree, const TrainingJob& job) {
+    const bool described = job.loss.kind == Loss::Kind::cross_entropy &&
+                           job.activation_checkpointing.mode != ActivationCheckpointing::Mode::selective;
+    if (!model.operators || !described) {
+        return {};
+    }
+    return model.operators(tree, {.batch = job.batch,
+                                  .sequence = job.sequence,
+                                  .compute = job.param_dtype,
+                                  .buffers = job.buffer_dtype});
+}
+
+}  // namespace
+
 Evaluation evaluation_of(const SweepQuestion& question, const ModelFacts& facts, const TrainingJob& job,
                          const Cluster& cluster) {
     Evaluation out{.tree = question.tree,
@@ -364,7 +386,8 @@ Evaluation evaluation_of(const SweepQuestion& question, const ModelFacts& facts,
                    .cluster = cluster,
                    .activations = estimate_activations(question.tree, facts, job),
                    .loss = estimate_loss(facts, job),
-                   .work = {}};
+                   .work = {},
+                   .operators = operators_for(question.model, question.tree, job)};
     out.work = work_of(question.tree, facts, out.activations, out.loss, job, cluster.gpu);
     return out;
 }

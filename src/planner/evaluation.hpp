@@ -1,5 +1,6 @@
 #pragma once
 
+#include "fsdplan/operators.hpp"
 #include "planner/estimates.hpp"
 #include "planner/work.hpp"
 
@@ -13,6 +14,8 @@ struct Evaluation {
     Activations activations;
     LossBytes loss;
     ModelWork work;
+    /// What the model computes, where it is known; without calls: it is not.
+    OperatorGraph operators;
 };
 /// `question.tree`, `facts` and `cluster` must outlive the result.
 Evaluation evaluation_of(const SweepQuestion& question, const ModelFacts& facts, const TrainingJob& job,

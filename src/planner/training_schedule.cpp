@@ -9,6 +9,7 @@ Schedule schedule_with_work(const Evaluation& about, const WrapPlan& plan, const
                   .job = job,
                   .work = about.work.rows,
                   .loss = about.work.loss,
+                  .operators = about.operators.calls.empty() ? nullptr : &about.operators,
                   .workspace_bytes = about.cluster.gpu.cublas_workspace_bytes,
                   .input_bytes = run.input_bytes,
                   .rank = run.rank,

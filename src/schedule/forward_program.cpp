@@ -154,9 +154,9 @@ std::span<const TensorIndex> ForwardProgram::parameters(std::int32_t call) const
     return std::span(parameter).subspan(begin, end - begin);
 }
 
-ForwardProgram forward_program(const ModuleTree& tree, std::span<const TensorIndex> unread) {
+ForwardProgram forward_program(const ModuleTree& tree, const ForwardCalls& recorded,
+                               std::span<const TensorIndex> unread) {
     ForwardProgram out;
-    const ForwardCalls& recorded = tree.calls;
     out.calls = nested(tree, recorded.empty() ? in_order_of_registration(tree) : recorded.module);
     if (recorded.from_begin.empty()) {
         read_in_a_row(out);

@@ -34,8 +34,9 @@ struct ForwardProgram {
     }
 };
 
-/// The recorded calls of the model; without them every module is called once in the order of registration,
-/// and each leaf reads the one before. `unread`: parameters that no computation uses.
-ForwardProgram forward_program(const ModuleTree& tree, std::span<const TensorIndex> unread = {});
+/// The calls that were recorded or described; without them every module is called once in the order of
+/// registration, and each leaf reads the one before. `unread`: parameters that no computation uses.
+ForwardProgram forward_program(const ModuleTree& tree, const ForwardCalls& recorded,
+                               std::span<const TensorIndex> unread = {});
 
 }  // namespace fsdplan

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "fsdplan/operators.hpp"
 #include "schedule/optimizer_step.hpp"
 
 namespace fsdplan {
@@ -42,7 +43,8 @@ struct BackwardVisitor {
 TrainingLoop::TrainingLoop(const LoweringInput& input, Schedule& out)
     : tree(input.tree),
       job(input.job),
-      program(forward_program(input.tree, input.unread)),
+      program(forward_program(
+          input.tree, input.operators == nullptr ? input.tree.calls : input.operators->calls, input.unread)),
       units(units_of(input)),
       emit(out),
       input_(input),
@@ -66,7 +68,12 @@ TrainingLoop::TrainingLoop(const LoweringInput& input, Schedule& out)
     }
     list_regions();
     list_borders();
-    list_work();
+    computation_ = computation_of(input, program, emit);
+    for (std::int32_t c = 0; c < static_cast<std::int32_t>(program.calls.size()); ++c) {
+        if (region_of_[index(c)] == c) {
+            last_saved_[index(c)] = computation_->last_saving(c).value_or(last_saved_[index(c)]);
+        }
+    }
 }
 
 // About what FSDP2 takes, which handles parameters one by one; the others need less.
@@ -81,55 +88,6 @@ void TrainingLoop::reserve() {
     emit.reserve(iterations * (ops_per_call * calls + ops_per_unit * units.size()) +
                      (iterations + 1) * ops_per_parameter * parameters,
                  calls + buffers_each * (units.size() + parameters));
-}
-
-// What a module that calls others does itself counts for the first leaf that it calls, as its parameters do.
-void TrainingLoop::list_work() {
-    if (input_.work.empty()) {
-        return;
-    }
-    const auto add = [](CallWork& sum, const CallWork& part) {
-        sum.flops += part.flops;
-        sum.backward_flops += part.backward_flops;
-        sum.recompute_flops += part.recompute_flops;
-        sum.bytes += part.bytes;
-        sum.backward_bytes += part.backward_bytes;
-        sum.saved_bytes += part.saved_bytes;
-        sum.temporary_bytes += part.temporary_bytes;
-        sum.launches += part.launches;
-        sum.backward_launches += part.backward_launches;
-    };
-    work_.reserve(program.calls.size());
-    std::size_t callers_begin = 0;  // since the last leaf
-    for (std::size_t c = 0; c < program.calls.size(); ++c) {
-        work_.push_back(input_.work[at(program.calls[c].module)]);
-        if (program.calls[c].leaf) {
-            for (; callers_begin < c; ++callers_begin) {
-                add(work_[c], work_[callers_begin]);
-            }
-            callers_begin = c + 1;
-        }
-    }
-    saved_.assign(program.calls.size(), -1);
-    inputs_kept_.assign(program.calls.size(), -1);
-    for (std::size_t c = 0; c < program.calls.size(); ++c) {
-        const auto module = static_cast<std::int32_t>(program.calls[c].module);
-        if (program.calls[c].leaf) {
-            saved_[c] = emit.buffer(
-                {.bytes = work_[c].saved_bytes, .category = Category::activation, .module = module});
-        }
-        if (region_of_[c] == static_cast<std::int32_t>(c)) {
-            inputs_kept_[c] = emit.buffer(
-                {.bytes = work_[c].input_bytes, .category = Category::activation, .module = module});
-        }
-    }
-    constexpr std::size_t outputs = 2;
-    const std::int64_t loss_bytes = bytes_of(1, DType::float32).count;
-    for (std::size_t i = 0; i < outputs; ++i) {
-        logits_.push_back(emit.buffer({.bytes = input_.loss.saved_bytes, .category = Category::logits}));
-        loss_.push_back(emit.buffer({.bytes = loss_bytes, .category = Category::temporary}));
-    }
-    loss_temporary_ = emit.buffer({.bytes = input_.loss.temporary_bytes, .category = Category::temporary});
 }
 
 // Who reads what across the border of which call. Borders matter for units and for checkpointed regions.
@@ -215,28 +173,25 @@ void TrainingLoop::allocate_bytes(std::int64_t bytes, Category category) {
     emit.allocate(emit.buffer({.bytes = bytes, .category = category}));
 }
 
-// A thread's first matrix product takes cuBLAS's workspace; autograd goes backward in a thread of its own.
-void TrainingLoop::allocate_workspace(std::int64_t flops) {
-    std::int32_t& workspace = in_backward_ ? backward_workspace_ : forward_workspace_;
-    if (flops > 0 && workspace < 0) {
-        workspace = emit.buffer({.bytes = input_.workspace_bytes, .category = Category::workspace});
-        emit.allocate(workspace);
+// The variable that holds the loss of the forward before forgets it when this one returns.
+void TrainingLoop::hold_loss() {
+    if (!computation_->is_priced()) {
+        return;
     }
-}
-
-// The variables that hold what the forward before returned forget it when this one returns.
-void TrainingLoop::begin_output() {
-    const std::size_t before = output_now_;
-    output_now_ = 1 - output_now_;
-    emit.allocate(logits_[output_now_]);
-    emit.allocate(loss_[output_now_]);
-    emit.release(logits_[before]);
-    emit.release(loss_[before]);
+    constexpr std::size_t held = 2;
+    while (losses_.size() < held) {
+        losses_.push_back(
+            emit.buffer({.bytes = bytes_of(1, DType::float32).count, .category = Category::temporary}));
+    }
+    const std::int32_t before = losses_[loss_now_];
+    loss_now_ = 1 - loss_now_;
+    emit.allocate(losses_[loss_now_]);
+    emit.release(before);
 }
 
 void TrainingLoop::end_output(OutputLife life) {
-    if (!work_.empty() && job.output == life) {
-        emit.release(logits_[output_now_]);
+    if (job.output == life) {
+        computation_->drop_output();
     }
 }
 
@@ -251,7 +206,7 @@ void TrainingLoop::allocate_outside_units() {
         const Tensor& tensor = tree.tensors[at(t)];
         const std::int64_t bytes = bytes_of(tensor.numel, tensor.dtype).count;
         allocate_bytes(bytes, Category::replicated);
-        if (tensor.requires_grad && !work_.empty()) {
+        if (tensor.requires_grad && computation_->is_priced()) {
             allocate_bytes(bytes, Category::replicated);  // gradient
             create_states(emit, job, tensor.numel, tensor.dtype, -1, Category::replicated);
         }
@@ -309,8 +264,8 @@ void TrainingLoop::step() {
         runtime_->zero_grad();
     }
     // The loss is also part of the model's output.
-    if (!work_.empty() && job.output != OutputLife::next_forward) {
-        emit.release(loss_[output_now_]);
+    if (!losses_.empty() && job.output != OutputLife::next_forward) {
+        emit.release(losses_[loss_now_]);
     }
     emit.mark(Mark::zero_grad);
 }
@@ -338,7 +293,7 @@ void TrainingLoop::forward_backward() {
     tape.backward(job.loss_in_model && output_[0] >= 0 ? output_[0] : loss_node_, visitor);
     user_code();
     runtime_->end_of_backward();
-    free_graph();
+    computation_->free_graph();
     user_code();
     in_backward_ = false;
     emit.mark(Mark::backward_end);
@@ -353,24 +308,8 @@ void TrainingLoop::compute_loss(std::int32_t reader) {
             tape.edge(loss_node_, to);
         }
     }
-    const CallWork& loss = input_.loss;
-    if (!work_.empty()) {
-        begin_output();
-        emit.allocate(loss_temporary_);
-    }
-    emit.add({.kind = OpKind::compute,
-              .pass = emit.pass,
-              .launches = loss.launches,
-              .bytes = loss.bytes,
-              .flops = loss.flops});
-}
-
-// What was saved for computations that no gradient reached goes with the graph.
-void TrainingLoop::free_graph() {
-    for (std::size_t c = 0; c < saved_.size(); ++c) {
-        emit.release(saved_[c]);
-        emit.release(inputs_kept_[c]);
-    }
+    computation_->loss();
+    hold_loss();
 }
 
 // Forward of one call. False when a recompute has all that it needs and stops.
@@ -380,8 +319,8 @@ bool TrainingLoop::walk(std::int32_t call) {
     if (region_of_[index(call)] != call || in_backward_) {
         return body(call, true, true);
     }
-    if (!work_.empty() && has_grad_inputs(call)) {
-        emit.allocate(inputs_kept_[index(call)]);
+    if (has_grad_inputs(call)) {
+        computation_->keep_inputs(call);
     }
     const bool around_unit = checkpointing.placement == Placement::outside;
     if (!checkpointing.reentrant) {
@@ -570,13 +509,10 @@ void TrainingLoop::read(std::int32_t node, std::int32_t reader, std::int32_t sou
 }
 
 void TrainingLoop::compute(std::int32_t call) {
-    if (!work_.empty()) {
-        allocate_workspace(work_[index(call)].flops);
-    }
     const std::span<const std::int32_t> sources = program.sources(call);
     const std::span<const TensorIndex> parameters = program.parameters(call);
     if (!grad_enabled_) {
-        emit_compute(call, false);
+        computation_->forward(call, Computation::Forward::plain);
         result_[index(call)] = -1;
         return;
     }
@@ -585,7 +521,12 @@ void TrainingLoop::compute(std::int32_t call) {
         std::ranges::any_of(parameters, [&](TensorIndex t) { return runtime_->tracks(t); });
     const std::int32_t region = region_of_[index(call)];
     // In a checkpointed region only the recomputed forward saves anything.
-    emit_compute(call, false, differentiable && (region < 0 || in_backward_));
+    using Forward = Computation::Forward;
+    const bool saves = differentiable && (region < 0 || in_backward_);
+    computation_->forward(call, !saves             ? Forward::plain
+                                : call == stop_at_ ? Forward::stopping
+                                : in_backward_     ? Forward::recomputing
+                                                   : Forward::saving);
     if (throwaway_) {
         return;
     }
@@ -639,13 +580,7 @@ void TrainingLoop::run_node(std::int32_t n) {
             user_code();
             break;
         case Tape::Kind::loss:
-            if (!work_.empty()) {
-                emit.add({.kind = OpKind::compute,
-                          .pass = emit.pass,
-                          .launches = input_.loss.backward_launches,
-                          .bytes = input_.loss.backward_bytes});
-                emit.release(loss_temporary_);
-            }
+            computation_->loss_backward();
             user_code();
             break;
         case Tape::Kind::output:
@@ -661,15 +596,11 @@ void TrainingLoop::compute_backward(std::int32_t call) {
         recomputed_[index(region)] = 1;
         recompute(region);
     }
-    if (!work_.empty()) {
-        allocate_workspace(work_[index(call)].backward_flops);
-    }
-    emit_compute(call, true);
-    for (const TensorIndex t : program.parameters(call)) {
+    computation_->backward(call, [&](TensorIndex t) {
         if (runtime_->tracks(t)) {
             runtime_->gradient_computed(t);
         }
-    }
+    });
 }
 
 // Plays a region's forward again up to the last tensor that backward needs. Its graph is thrown away:
@@ -686,13 +617,7 @@ void TrainingLoop::recompute(std::int32_t region) {
     throwaway_ = false;
     modules_left_ = left;
     emit.pass = Pass::backward;
-    release_inputs(region);
-}
-
-void TrainingLoop::release_inputs(std::int32_t region) {
-    if (!work_.empty()) {
-        emit.release(inputs_kept_[index(region)]);
-    }
+    computation_->release_inputs(region);
 }
 
 void TrainingLoop::recompute_reentrant(std::int32_t region) {
@@ -716,38 +641,7 @@ void TrainingLoop::recompute_reentrant(std::int32_t region) {
     border_ = outer_border;
     BackwardVisitor visitor{*this};
     tape.backward(root, visitor);
-    release_inputs(region);
-}
-
-// Where the runtime returns to the user's code or to autograd. Without prices nothing else stands for what
-// happens there.
-void TrainingLoop::user_code() {
-    if (input_.work.empty()) {
-        emit.add({.kind = OpKind::compute, .pass = emit.pass});
-    }
-}
-
-void TrainingLoop::emit_compute(std::int32_t call, bool backward, bool saves) {
-    if (work_.empty()) {
-        user_code();
-        return;
-    }
-    const CallWork& work = work_[index(call)];
-    const std::int32_t saved = saved_[index(call)];
-    if (saves && !emit.is_live(saved)) {
-        emit.allocate(saved);
-    }
-    emit.add({.kind = OpKind::compute,
-              .pass = emit.pass,
-              .module = static_cast<std::int32_t>(program.calls[index(call)].module),
-              .launches = backward ? work.backward_launches : work.launches,
-              .bytes = backward ? work.backward_bytes : work.bytes,
-              .flops = backward                       ? work.backward_flops
-                       : emit.pass == Pass::recompute ? work.recompute_flops
-                                                      : work.flops});
-    if (backward) {
-        emit.release(saved);
-    }
+    computation_->release_inputs(region);
 }
 
 }  // namespace fsdplan

@@ -1,10 +1,12 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <vector>
 
+#include "schedule/computation.hpp"
 #include "schedule/emitter.hpp"
 #include "schedule/forward_program.hpp"
 #include "schedule/tape.hpp"
@@ -85,7 +87,7 @@ public:
     /// The model's own floating-point buffers go to another dtype.
     void cast_buffers(DType dtype);
     /// Something of the user's own happens here that nobody has priced.
-    void user_code();
+    void user_code() { computation_->user_code(); }
 
 private:
     friend struct BackwardVisitor;
@@ -96,7 +98,6 @@ private:
     void list_regions();
     void step();
     void forward_backward();
-    void free_graph();
     bool walk(std::int32_t call);
     bool body(std::int32_t call, bool with_unit, bool with_marks);
     bool children(std::int32_t call);
@@ -111,12 +112,8 @@ private:
     void compute_backward(std::int32_t call);
     void recompute(std::int32_t region);
     void recompute_reentrant(std::int32_t region);
-    void emit_compute(std::int32_t call, bool backward, bool saves = false);
-    void list_work();
-    void release_inputs(std::int32_t region);
     void allocate_outside_units();
-    void allocate_workspace(std::int64_t flops);
-    void begin_output();
+    void hold_loss();
     void end_output(OutputLife life);
     void compute_loss(std::int32_t reader);
     void allocate_bytes(std::int64_t bytes, Category category);
@@ -127,6 +124,7 @@ private:
     const LoweringInput& input_;
     Schedule& out_;
     UnitRuntime* runtime_ = nullptr;
+    std::unique_ptr<Computation> computation_;
     std::vector<std::int32_t> unit_of_tensor_;
     std::vector<std::int32_t> unit_of_call_;
     std::vector<std::int32_t> modules_left_;  // of a unit with several modules, in this forward
@@ -143,16 +141,9 @@ private:
     std::vector<std::int32_t> output_;
     std::vector<std::int32_t> inputs_;
     std::vector<char> recomputed_;
-    std::vector<std::int32_t> saved_;        // buffer of what a call saves
-    std::vector<std::int32_t> inputs_kept_;  // … of what a checkpoint around it keeps
-    std::vector<CallWork> work_;             // by call; empty when nothing is priced
-    std::vector<std::int32_t> logits_;       // of what this forward returned and the one before, in turn
-    std::vector<std::int32_t> loss_;         // … and the loss itself
-    std::size_t output_now_ = 0;
+    std::vector<std::int32_t> losses_;  // of this forward and of the one before, in turn
+    std::size_t loss_now_ = 0;
     std::int32_t loss_node_ = -1;
-    std::int32_t forward_workspace_ = -1;
-    std::int32_t backward_workspace_ = -1;
-    std::int32_t loss_temporary_ = -1;
 
     bool grad_enabled_ = true;
     bool in_backward_ = false;

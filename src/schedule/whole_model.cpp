@@ -55,6 +55,7 @@ WholeModel::WholeModel(const LoweringInput& input, WrapPlan plan, Schedule& out)
                .job = input.job,
                .work = input.work,
                .loss = input.loss,
+               .operators = input.operators,
                .workspace_bytes = input.workspace_bytes,
                .input_bytes = input.input_bytes,
                .unread = input.unread,

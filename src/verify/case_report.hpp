@@ -34,4 +34,11 @@ private:
     std::vector<Difference> differences_;
 };
 
+/// Counts a case that is not replayed.
+inline void skip_case(std::string name, std::string reason, Verification& out) {
+    ++out.cases;
+    ++out.skipped;
+    out.skips.push_back({.case_name = std::move(name), .reason = std::move(reason)});
+}
+
 }  // namespace fsdplan

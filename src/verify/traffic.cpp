@@ -41,14 +41,6 @@ std::string recorded_name(DType dtype) {
     return "torch." + std::string(name(dtype));
 }
 
-std::string joined(const std::vector<std::string>& words_of) {
-    std::string out;
-    for (const std::string& word : words_of) {
-        out += (out.empty() ? "" : " ") + word;
-    }
-    return out;
-}
-
 void compare_lines(const std::string& where, const std::vector<std::string>& expected,
                    const std::vector<std::string>& got, CaseReport& report) {
     const auto differ = std::ranges::mismatch(expected, got);
@@ -60,18 +52,9 @@ void compare_lines(const std::string& where, const std::vector<std::string>& exp
                    differ.in2 == got.end() ? "(nothing more)" : *differ.in2);
 }
 
-bool has_format(std::string_view head, std::string_view format) {
-    const std::size_t key = head.find("\"format\"");
-    if (key == std::string_view::npos) {
-        return false;
-    }
-    const std::size_t colon = head.find_first_not_of(" \t\r\n", key + 8);
-    if (colon == std::string_view::npos || head[colon] != ':') {
-        return false;
-    }
-    const std::size_t value = head.find_first_not_of(" \t\r\n", colon + 1);
-    return value != std::string_view::npos &&
-           head.substr(value).starts_with("\"" + std::string(format) + "\"");
+bool setting(const json::Value& settings, std::string_view key, bool otherwise) {
+    const auto value = settings.find(key);
+    return value ? value->boolean() : otherwise;
 }
 
 std::vector<json::Value> unfolded_iterations(const json::Value& file) {

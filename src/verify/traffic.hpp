@@ -21,11 +21,8 @@ std::string recorded_name(DType dtype);
 void compare_lines(const std::string& where, const std::vector<std::string>& expected,
                    const std::vector<std::string>& got, CaseReport& report);
 
-/// Words joined by blanks.
-std::string joined(const std::vector<std::string>& words);
-
-/// Whether the head of a file says `"format": "<format>"`.
-bool has_format(std::string_view head, std::string_view format);
+/// A switch of a configuration; `otherwise` where it is not set.
+bool setting(const json::Value& settings, std::string_view key, bool otherwise);
 
 /// The iterations of a recording, {"same_as": j} replaced by what it stands for.
 std::vector<json::Value> unfolded_iterations(const json::Value& file);

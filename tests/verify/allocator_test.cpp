@@ -1,7 +1,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "fsdplan/verify.hpp"
+#include "support/replay.hpp"
 #include "support/temp_folder.hpp"
 
 namespace fsdplan {
@@ -9,23 +9,16 @@ namespace {
 
 using test::TempFolder;
 
-Verification expect_matches(const std::string& folder, std::int64_t cases) {
-    Verification result = verify(std::span(&folder, 1));
-    for (const Difference& d : result.differences) {
-        ADD_FAILURE() << d.case_name << ": " << d.where << "\n  expected " << d.expected << "\n  got "
-                      << d.got;
-    }
-    EXPECT_EQ(result.match, cases);
-    return result;
-}
-
 // 20 configurations with 79 traces each, and 37 option strings.
 TEST(VerifyAllocator, EveryTraceMatchesStepByStep) {
-    EXPECT_EQ(expect_matches(FSDPLAN_TEST_DATA "/golden/allocator", 20 * 79 + 37).cases, 20 * 79 + 37);
+    const Verification result = test::replay_golden("allocator");
+    EXPECT_EQ(result.cases, 20 * 79 + 37);
+    EXPECT_EQ(result.match, 20 * 79 + 37);
 }
 
 TEST(VerifyAllocator, SnapshotsWithAWholeHistoryMatchInEveryAddress) {
-    const Verification result = expect_matches(FSDPLAN_TEST_DATA "/golden/allocator/snapshots", 2);
+    const Verification result = test::replay_golden("allocator/snapshots");
+    EXPECT_EQ(result.match, 2);
     ASSERT_EQ(result.skips.size(), 1U);
     EXPECT_EQ(result.skips[0].case_name, "bf16_checkpointing_expandable.pickle");
 }
@@ -44,7 +37,7 @@ std::string fault_of(const std::string& conf, const std::string& op, const std::
                       R"("layout": [[0, 0, 2097152, 0, "small", [)" +
                       layout + R"(]]], "inactive_split_bytes": 2096640}]})");
     try {
-        const Verification out = verify(std::span(&path, 1));
+        const Verification out = test::replay(path);
         return out.differences.empty() ? "matches"
                                        : out.differences[0].where + ": " + out.differences[0].expected +
                                              " / " + out.differences[0].got;
@@ -76,7 +69,7 @@ TEST(VerifyAllocator, ADamagedSnapshotIsAnError) {
     const TempFolder folder;
     const std::string path = folder.write("x.pickle", "\x80\x02}segments");
     try {
-        verify(std::span(&path, 1));
+        test::replay(path);
         FAIL() << "was read";
     } catch (const Error& error) {
         EXPECT_THAT(error.what(), testing::EndsWith("x.pickle at byte 3: takes a value where there is none"));

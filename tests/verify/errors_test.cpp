@@ -1,23 +1,18 @@
 #include <gtest/gtest.h>
 
-#include "fsdplan/verify.hpp"
+#include "support/replay.hpp"
 #include "support/temp_folder.hpp"
 
 namespace fsdplan {
 namespace {
 
-Verification replayed(const std::string& path) {
-    return verify(std::span(&path, 1));
-}
-
 /// A recording of these cases, replayed.
 Verification replayed_cases(const std::string& cases) {
     const test::TempFolder folder;
-    return replayed(folder
-                        .write("errors.json",
-                               R"({"format": "fsdplan.error-golden", "version": 1, "world": 8, "cases": [)" +
-                                   cases + "]}")
-                        .string());
+    const std::string path = folder.write(
+        "errors.json",
+        R"({"format": "fsdplan.error-golden", "version": 1, "world": 8, "cases": [)" + cases + "]}");
+    return test::replay(path);
 }
 
 constexpr const char* refused_3 =
@@ -25,11 +20,7 @@ constexpr const char* refused_3 =
         "message": "If passing reshard_after_forward as an int, it should be a factor of 8, not 3"})";
 
 TEST(VerifyErrors, EveryRecordedRefusalMatches) {
-    const Verification result = replayed(FSDPLAN_TEST_DATA "/golden/runtime/errors.json");
-    for (const Difference& d : result.differences) {
-        ADD_FAILURE() << d.case_name << ": " << d.where << "\n  expected " << d.expected << "\n  got "
-                      << d.got;
-    }
+    const Verification result = test::replay_golden("runtime/errors.json");
     EXPECT_EQ(result.cases, 32);
     EXPECT_EQ(result.match, 30);
     ASSERT_EQ(result.skips.size(), 2U);
@@ -71,12 +62,12 @@ TEST(VerifyErrors, AnotherVersionIsAnError) {
             .write("errors.json",
                    R"({"format": "fsdplan.error-golden", "version": 2, "world": 8, "cases": []})")
             .string();
-    EXPECT_THROW(replayed(path), Error);
+    EXPECT_THROW(test::replay(path), Error);
 }
 
 TEST(VerifyOperators, RecordingsOfActivationsAreSkippedWithAReason) {
     for (const char* file : {"act_llama3-8b_s2048.json", "tracker_mlp.json"}) {
-        const Verification result = replayed(std::string(FSDPLAN_TEST_DATA "/golden/runtime/") + file);
+        const Verification result = test::replay_golden(std::string("runtime/") + file);
         EXPECT_EQ(result.cases, 1) << file;
         ASSERT_EQ(result.skips.size(), 1U) << file;
         EXPECT_EQ(result.skips[0].reason, "activations need the operator graph");

@@ -1,17 +1,12 @@
 #include <gtest/gtest.h>
 
-#include "fsdplan/verify.hpp"
+#include "support/replay.hpp"
 
 namespace fsdplan {
 namespace {
 
 TEST(VerifyWrap, EveryRecordedCaseMatches) {
-    const std::string folder = FSDPLAN_TEST_DATA "/golden/wrap";
-    const Verification result = verify(std::span(&folder, 1));
-    for (const Difference& d : result.differences) {
-        ADD_FAILURE() << d.case_name << ": " << d.where << "\n  expected " << d.expected << "\n  got "
-                      << d.got;
-    }
+    const Verification result = test::replay_golden("wrap");
     EXPECT_EQ(result.cases, 3968);
     EXPECT_EQ(result.match, 3968);
     EXPECT_EQ(result.skipped, 0);
@@ -20,8 +15,7 @@ TEST(VerifyWrap, EveryRecordedCaseMatches) {
 }
 
 TEST(VerifyWrap, AFolderWithoutRecordingsIsAnError) {
-    const std::string folder = FSDPLAN_TEST_DATA "/support";
-    EXPECT_THROW(verify(std::span(&folder, 1)), Error);
+    EXPECT_THROW(test::replay(FSDPLAN_TEST_DATA "/support"), Error);
 }
 
 }  // namespace

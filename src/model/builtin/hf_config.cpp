@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <array>
+#include <memory>
 
 #include "base/file.hpp"
 #include "base/json.hpp"
@@ -66,11 +67,30 @@ void sort_unique(std::vector<std::string>& names) {
     names.erase(std::unique(names.begin(), names.end()), names.end());
 }
 
+/// peft's model around the one that a configuration describes.
+Value through_wrappers(const FamilyInfo& family, const Config& config, Eager& f, ModuleIndex m) {
+    const std::optional<ModuleIndex> inner = f.child(m, "base_model");
+    if (!inner || !f.tree().class_info(m).name.starts_with("peft.")) {
+        return family.forward(config, f, m);
+    }
+    return f.call(m, {}, [&] {
+        return f.call(*inner, {},
+                      [&] { return family.forward(config, f, f.child(*inner, "model").value()); });
+    });
+}
+
+OperatorGraph operators_of(const FamilyInfo& family, const Config& config, const ModuleTree& tree,
+                           const Workload& workload) {
+    Eager eager(tree, workload);
+    Value loss = through_wrappers(family, config, eager, ModuleIndex{0});
+    return loss ? eager.finish(std::move(loss)) : OperatorGraph{};
+}
+
 }  // namespace
 
 ModelGraph read_hf_config(std::string_view text, const std::string& shown, const ImportOptions& options) {
-    const json::Document document(text, shown);
-    const Config config(document.root());
+    const auto document = std::make_shared<json::Document>(text, shown);
+    const Config config(document->root());
     const FamilyInfo& family = family_of(config);
     const Architecture& architecture = architecture_of(config, family);
     refuse_per_layer_settings(config);
@@ -83,6 +103,11 @@ ModelGraph read_hf_config(std::string_view text, const std::string& shown, const
     architecture.build(config, Place(builder));
     ModelGraph graph = builder.finish();
     sort_unique(graph.no_split_classes);
+    if (family.forward != nullptr) {
+        graph.operators = [document, &family](const ModuleTree& tree, const Workload& workload) {
+            return operators_of(family, Config(document->root()), tree, workload);
+        };
+    }
     if (!config.defaults_used().empty()) {
         std::string note = "not in the file, so transformers' defaults: ";
         for (std::size_t i = 0; i < config.defaults_used().size(); ++i) {

@@ -39,6 +39,12 @@ constexpr std::array heads{
     Head{"Gemma2ForTokenClassification", HeadKind::generic_token_classifier},
 };
 constexpr DecoderFamily decoder_family{classes.space, "Gemma2Model", heads, describe};
+DecoderForward layers(const Config& config) {
+    DecoderForward out = decoder_forward_of(decoder_sizes(config, defaults));
+    out.gemma = true;
+    out.capped_logits = !is_null(config, "final_logit_softcapping");
+    return out;
+}
 constexpr auto architectures = architectures_of<decoder_family>();
 constexpr std::array<std::string_view, 1> model_types{"gemma2"};
 constexpr std::array<std::string_view, 1> no_split{"Gemma2DecoderLayer"};
@@ -52,6 +58,7 @@ constinit const FamilyInfo gemma2{
     .backbone = decoder_family.model,
     .no_split_classes = no_split,
     .longest_sequence = longest_by_positions,
+    .forward = decoder_lm_forward<decoder_family, layers>,
     .ties_by_default = defaults.tie_word_embeddings,
 };
 

@@ -38,6 +38,9 @@ constexpr std::array heads{
     Head{"LlamaForQuestionAnswering", HeadKind::generic_question_answering, "transformer"},
 };
 constexpr DecoderFamily decoder_family{classes.space, "LlamaModel", heads, describe};
+DecoderForward layers(const Config& config) {
+    return decoder_forward_of(decoder_sizes(config, defaults));
+}
 constexpr auto architectures = architectures_of<decoder_family>();
 constexpr std::array<std::string_view, 1> model_types{"llama"};
 constexpr std::array<std::string_view, 1> no_split{"LlamaDecoderLayer"};
@@ -51,6 +54,7 @@ constinit const FamilyInfo llama{
     .backbone = decoder_family.model,
     .no_split_classes = no_split,
     .longest_sequence = longest_by_positions,
+    .forward = decoder_lm_forward<decoder_family, layers>,
 };
 
 }  // namespace fsdplan::builtin::family

@@ -31,6 +31,11 @@ constexpr std::array heads{
     Head{"MistralForQuestionAnswering", HeadKind::generic_question_answering},
 };
 constexpr DecoderFamily decoder_family{classes.space, "MistralModel", heads, describe};
+DecoderForward layers(const Config& config) {
+    DecoderForward out = decoder_forward_of(decoder_sizes(config, defaults));
+    out.window = config.optional_size("sliding_window");
+    return out;
+}
 constexpr auto architectures = architectures_of<decoder_family>();
 constexpr std::array<std::string_view, 1> model_types{"mistral"};
 constexpr std::array<std::string_view, 1> no_split{"MistralDecoderLayer"};
@@ -44,6 +49,7 @@ constinit const FamilyInfo mistral{
     .backbone = decoder_family.model,
     .no_split_classes = no_split,
     .longest_sequence = longest_by_positions,
+    .forward = decoder_lm_forward<decoder_family, layers>,
 };
 
 }  // namespace fsdplan::builtin::family

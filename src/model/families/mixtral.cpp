@@ -37,6 +37,11 @@ constexpr std::array heads{
     Head{"MixtralForQuestionAnswering", HeadKind::generic_question_answering},
 };
 constexpr DecoderFamily decoder_family{classes.space, "MixtralModel", heads, describe};
+DecoderForward layers(const Config& config) {
+    DecoderForward out = decoder_forward_of(decoder_sizes(config, defaults));
+    out.experts_per_token = whole(config, {"num_experts_per_tok"}, 2);
+    return out;
+}
 constexpr auto architectures = architectures_of<decoder_family>();
 constexpr std::array<std::string_view, 1> model_types{"mixtral"};
 constexpr std::array<std::string_view, 1> no_split{"MixtralDecoderLayer"};
@@ -50,6 +55,7 @@ constinit const FamilyInfo mixtral{
     .backbone = decoder_family.model,
     .no_split_classes = no_split,
     .longest_sequence = longest_by_positions,
+    .forward = decoder_lm_forward<decoder_family, layers>,
 };
 
 }  // namespace fsdplan::builtin::family

@@ -36,6 +36,9 @@ constexpr std::array heads{
     Head{"Qwen3ForQuestionAnswering", HeadKind::generic_question_answering, "transformer"},
 };
 constexpr DecoderFamily decoder_family{classes.space, "Qwen3Model", heads, describe};
+DecoderForward layers(const Config& config) {
+    return decoder_forward_of(decoder_sizes(config, defaults));
+}
 constexpr auto architectures = architectures_of<decoder_family>();
 constexpr std::array<std::string_view, 1> model_types{"qwen3"};
 constexpr std::array<std::string_view, 1> no_split{"Qwen3DecoderLayer"};
@@ -49,6 +52,7 @@ constinit const FamilyInfo qwen3{
     .backbone = decoder_family.model,
     .no_split_classes = no_split,
     .longest_sequence = longest_by_positions,
+    .forward = decoder_lm_forward<decoder_family, layers>,
 };
 
 }  // namespace fsdplan::builtin::family

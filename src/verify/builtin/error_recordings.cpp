@@ -2,12 +2,10 @@
 #include <filesystem>
 #include <iterator>
 
-#include "base/file.hpp"
-#include "base/json.hpp"
 #include "fsdplan/schedule.hpp"
 #include "verify/case_report.hpp"
 #include "verify/error_cases.hpp"
-#include "verify/traffic.hpp"
+#include "verify/format.hpp"
 
 // Configurations that FSDP1 and FSDP2 refuse, or accept although they should not (docs/formats.md).
 namespace fsdplan {
@@ -45,11 +43,8 @@ void replay_case(const json::Value& row, std::int64_t world, const std::string& 
     const std::string case_name = file + " " + name;
     const KnownErrorCase* known = find_error_case(name);
     if (known == nullptr || known->make == nullptr) {
-        ++out.cases;
-        ++out.skipped;
-        out.skips.push_back(
-            {.case_name = case_name,
-             .reason = known == nullptr ? "the recording names no model" : std::string(known->skipped)});
+        skip_case(case_name, known == nullptr ? "the recording names no model" : std::string(known->skipped),
+                  out);
         return;
     }
     const std::optional<Diagnostic> got = raised(known->make(world));
@@ -64,15 +59,10 @@ void replay_case(const json::Value& row, std::int64_t world, const std::string& 
     report.close(out);
 }
 
-void replay(const std::string& path, Verification& out) {
-    const json::Document document(read_text(path), path);
-    const json::Value root = document.root();
-    if (root.at("version").integer() != 1) {
-        root.at("version").fail("version 1");
-    }
-    const std::int64_t world = root.at("world").integer(1, 1 << 20U);
+void replay(const json::Value& recording, const std::string& path, Verification& out) {
+    const std::int64_t world = recording.at("world").integer(1, 1 << 20U);
     const std::string file = std::filesystem::path(path).stem().string();
-    for (const json::Value row : root.at("cases").elements()) {
+    for (const json::Value row : recording.at("cases").elements()) {
         replay_case(row, world, file, out);
     }
 }
@@ -85,8 +75,8 @@ extern const RecordingInfo error_recordings;
 constinit const RecordingInfo error_recordings{
     .name = "errors",
     .help = "what FSDP1 and FSDP2 refuse (JSON with the format fsdplan.error-golden)",
-    .recognises = [](const std::string& /*path*/, std::string_view head) { return has_format(head, format); },
-    .replay = replay,
+    .recognises = of_format<format>,
+    .replay = replay_json<replay>,
 };
 
 }  // namespace builtin::recording

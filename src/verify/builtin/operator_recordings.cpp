@@ -2,7 +2,8 @@
 #include <array>
 #include <filesystem>
 
-#include "verify/traffic.hpp"
+#include "verify/case_report.hpp"
+#include "verify/format.hpp"
 
 // Recordings of what single operators save and need: known, and not replayed.
 namespace fsdplan {
@@ -11,10 +12,7 @@ namespace {
 constexpr std::array<std::string_view, 2> formats{"fsdplan.activation-golden", "fsdplan.memtracker-golden"};
 
 void skip(const std::string& path, Verification& out) {
-    ++out.cases;
-    ++out.skipped;
-    out.skips.push_back({.case_name = std::filesystem::path(path).stem().string(),
-                         .reason = "activations need the operator graph"});
+    skip_case(std::filesystem::path(path).stem().string(), "activations need the operator graph", out);
 }
 
 }  // namespace

@@ -1,11 +1,10 @@
 #include <algorithm>
 #include <filesystem>
 
-#include "base/file.hpp"
-#include "base/json.hpp"
 #include "fsdplan/model.hpp"
 #include "fsdplan/schedule.hpp"
 #include "verify/case_report.hpp"
+#include "verify/format.hpp"
 #include "verify/runtime_case.hpp"
 #include "verify/runtime_events.hpp"
 #include "verify/runtime_units.hpp"
@@ -14,6 +13,8 @@
 // What FSDP1 and FSDP2 did in a training step, event by event (docs/formats.md).
 namespace fsdplan {
 namespace {
+
+constexpr std::string_view format = "fsdplan.runtime-golden";
 
 /// The recording's model: in models/ beside it, or in that of the folder "runtime" next to its own.
 std::string tree_of(const std::string& path, const std::string& model) {
@@ -125,26 +126,22 @@ private:
     CaseReport& report_;
 };
 
-void replay(const std::string& path, Verification& out) {
-    const json::Document document(read_text(path), path);
-    const json::Value root = document.root();
-    if (root.at("version").integer() != 1) {
-        root.at("version").fail("version 1");
-    }
+void replay(const json::Value& recording, const std::string& path, Verification& out) {
     const std::string name = std::filesystem::path(path).stem().string();
-    const ModuleTree tree = flatten(import_model(tree_of(path, std::string(root.at("model_tree").string()))));
-    const RuntimeCase recorded = runtime_case(root, tree);
+    const ModuleTree tree =
+        flatten(import_model(tree_of(path, std::string(recording.at("model_tree").string()))));
+    const RuntimeCase recorded = runtime_case(recording, tree);
     CaseReport report(name);
     const LoweringInput input{.tree = tree,
                               .plan = recorded.plan,
                               .job = recorded.job,
                               .unread = recorded.unread,
                               .rank = 0,
-                              .iterations = static_cast<int>(root.at("iterations").size())};
+                              .iterations = static_cast<int>(recording.at("iterations").size())};
     const Schedule schedule = lower(input);
     report.compare("schedule", "", first_fault(schedule));
-    compare_units(root.at("units"), tree, recorded, report);
-    Comparison(root, report).compare(events_of(schedule, tree));
+    compare_units(recording.at("units"), tree, recorded, report);
+    Comparison(recording, report).compare(events_of(schedule, tree));
     report.close(out);
 }
 
@@ -156,9 +153,8 @@ extern const RecordingInfo runtime_recordings;
 constinit const RecordingInfo runtime_recordings{
     .name = "runtime",
     .help = "steps of FSDP1 and FSDP2 (*.json, format fsdplan.runtime-golden)",
-    .recognises = [](const std::string& /*path*/,
-                     std::string_view head) { return has_format(head, "fsdplan.runtime-golden"); },
-    .replay = replay,
+    .recognises = of_format<format>,
+    .replay = replay_json<replay>,
 };
 
 }  // namespace builtin::recording

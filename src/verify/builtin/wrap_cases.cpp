@@ -10,7 +10,8 @@
 #include "fsdplan/wrap.hpp"
 #include "verify/case_report.hpp"
 #include "verify/digest.hpp"
-#include "wrap/policy_json.hpp"
+#include "verify/words.hpp"
+#include "verify/wrap_case.hpp"
 
 // Wrap boundaries recorded from PyTorch: <model>.units.json[.gz] beside <model>.tree.json[.gz]
 // (docs/formats.md).
@@ -66,100 +67,9 @@ std::string shown_error(std::string_view type, std::string_view reason) {
     return std::string(type) + ": " + std::string(reason);
 }
 
-std::string joined(const std::vector<std::string>& parts) {
-    std::string out;
-    for (const std::string& part : parts) {
-        out += (out.empty() ? "" : " ") + part;
-    }
+std::string joined_or_none(const std::vector<std::string>& parts) {
+    const std::string out = joined(parts);
     return out.empty() ? "(none)" : out;
-}
-
-PolicySpec::Member recursive_member(std::string_view policy, const json::Value& arguments,
-                                    const json::Value& where) {
-    const auto names = [&](std::string_view key) {
-        const auto found = arguments.find(key);
-        return found ? std::optional(found->strings()) : std::nullopt;
-    };
-    PolicySpec::Member member;
-    if (policy == "size_based") {
-        member.name = "size";
-        if (const auto least = arguments.find("min_num_params")) {
-            member.min_num_params = least->number();
-        }
-        member.force_leaf = names("force_leaf_modules");
-        member.exclude = names("exclude_wrap_modules");
-    } else if (policy == "transformer" || policy == "module_wrap") {
-        // A ModuleWrapPolicy that is a member of _or_policy is called like a transformer policy.
-        member.name = "transformer";
-        member.classes = names(policy == "transformer" ? "transformer_layer_cls" : "module_classes").value();
-    } else if (policy == "lambda") {
-        member.name = "names";
-        member.modules = names("modules").value();
-    } else if (policy == "always") {
-        member.name = "always";
-    } else {
-        where.fail("a policy that this fsdplan knows");
-    }
-    return member;
-}
-
-PolicySpec read_policy(const json::Value& row) {
-    const json::Value policy = row.at("policy");
-    const json::Value arguments = row.at("arguments");
-    PolicySpec spec;
-    if (policy.string() == "module_wrap") {
-        spec.kind = PolicySpec::Kind::module_classes;
-        spec.classes = arguments.at("module_classes").strings();
-    } else if (policy.string() == "custom") {
-        spec.kind = PolicySpec::Kind::custom;
-        spec.rules = read_rules(arguments.at("rules"));
-    } else if (policy.string() == "fully_shard") {
-        spec.kind = PolicySpec::Kind::calls;
-        const auto ignored = arguments.find("ignored_params");
-        spec.calls =
-            read_calls(arguments.at("calls"), ignored ? ignored->strings() : std::vector<std::string>{});
-    } else if (policy.string() == "none") {
-        spec.kind = PolicySpec::Kind::none;
-    } else {
-        spec.kind = PolicySpec::Kind::recursive;
-        if (policy.string() == "or") {
-            for (const json::Value part : arguments.at("policies").elements()) {
-                const json::Value name = part.at("policy");
-                spec.members.push_back(recursive_member(name.string(), part.at("arguments"), name));
-            }
-        } else {
-            spec.members.push_back(recursive_member(policy.string(), arguments, policy));
-        }
-    }
-    return spec;
-}
-
-WrapOptions read_options(const json::Value& file, const json::Value& row) {
-    const auto fsdp = row.find("fsdp");
-    const auto setting = [&](std::string_view key) { return fsdp ? fsdp->find(key) : std::nullopt; };
-    WrapOptions options;
-    options.world_size =
-        static_cast<int>(setting("world_size").value_or(file.at("world_size")).integer(1, 1 << 24));
-    options.rank = static_cast<int>(setting("rank").value_or(file.at("rank")).integer(0, 1 << 24));
-    if (const auto use_orig_params = setting("use_orig_params")) {
-        options.use_orig_params = use_orig_params->boolean();
-    }
-    if (const auto modules = setting("ignored_modules")) {
-        options.ignored_modules = modules->strings();
-    }
-    if (const auto states = setting("ignored_states")) {
-        options.ignored_parameters = states->strings();
-    }
-    if (const auto mixed = setting("mixed_precision")) {
-        options.mixed_precision = true;
-        if (const auto dtype = mixed->find("param_dtype"); dtype && !dtype->is_null()) {
-            options.param_dtype = dtype_from_name(dtype->string());
-        }
-        if (const auto classes = mixed->find("module_classes_to_ignore")) {
-            options.keep_full_precision = classes->strings();
-        }
-    }
-    return options;
 }
 
 /// A unit's arguments as the recorder notes them: what differs from the root's.
@@ -226,8 +136,8 @@ public:
 
 private:
     void replay_case(const json::Value& row, CaseReport& report) const {
-        const WrapOptions options = read_options(file_, row);
-        const WrapPlan plan = wrap(tree_, read_policy(row), options);
+        const WrapOptions options = recorded_options(file_, row);
+        const WrapPlan plan = wrap(tree_, recorded_policy(row), options);
         compare_error(row, "error", plan.construction_error(), report);
         if (const auto expected = row.find("expected")) {
             compare_units(*expected, row, plan, options, report);
@@ -287,7 +197,7 @@ private:
         if (row.at("policy").string() != "fully_shard") {
             return call;
         }
-        const std::vector<PolicySpec::Call> calls = read_policy(row).calls;
+        const std::vector<PolicySpec::Call> calls = recorded_policy(row).calls;
         for (const std::string& path : calls[call].modules) {
             for (std::size_t unit = 0; unit <= call; ++unit) {
                 if (std::ranges::find(plan.units[unit].modules, tree_.find(path)) !=
@@ -312,8 +222,8 @@ private:
             report.compare(where + " parameter digest", std::string(row.at("sha256").string()),
                            sha256_of_lines(unit.parameter_paths));
         } else {
-            report.compare(where + " parameters", joined(row.at("parameters").strings()),
-                           joined(unit.parameter_paths));
+            report.compare(where + " parameters", joined_or_none(row.at("parameters").strings()),
+                           joined_or_none(unit.parameter_paths));
         }
         report.compare(where + " arguments", shown_arguments(recorded_arguments(row)),
                        shown_arguments(arguments));
@@ -322,10 +232,10 @@ private:
             modules.push_back(tree_.path(m));
         }
         const auto recorded_modules = row.find("modules");
-        report.compare(
-            where + " modules",
-            recorded_modules ? joined(recorded_modules->strings()) : std::string(row.at("module").string()),
-            recorded_modules ? joined(modules) : unit.path);
+        report.compare(where + " modules",
+                       recorded_modules ? joined_or_none(recorded_modules->strings())
+                                        : std::string(row.at("module").string()),
+                       recorded_modules ? joined_or_none(modules) : unit.path);
     }
 
     static void compare_flat(const json::Value& flat, const WrapPlan& plan, CaseReport& report) {

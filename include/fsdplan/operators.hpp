@@ -1,0 +1,90 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "fsdplan/model.hpp"
+
+// What a model computes in one forward and backward, operator by operator, and what lives in memory
+// meanwhile.
+namespace fsdplan {
+
+enum class AttentionImplementation : std::uint8_t { sdpa, eager };
+
+/// What the operators of a model depend on beside the model.
+struct Workload {
+    std::int64_t batch = 1;                       ///< sequences (or images) of one micro-batch
+    std::int64_t sequence = 1;                    ///< tokens of each
+    std::optional<std::int64_t> target_sequence;  ///< of an encoder-decoder's decoder; absent: as `sequence`
+    std::optional<DType> compute;  ///< dtype that floating-point parameters compute in; absent: their own
+    std::optional<DType> buffers;  ///< the same for floating-point buffers
+    AttentionImplementation attention = AttentionImplementation::sdpa;
+};
+
+/// Memory that an operator allocates. Views share it; parameters and the model's inputs are none.
+struct Storage {
+    /// What it is for, to tell people.
+    enum class Use : std::uint8_t { activation, logits, temporary };
+    std::int64_t bytes = 0;
+    Use use = Use::activation;
+};
+
+/// One kernel, or several that nobody needs to tell apart.
+struct Operator {
+    std::int32_t name = 0;   ///< row of OperatorGraph::names
+    std::int32_t call = -1;  ///< row of OperatorGraph::calls whose forward runs; -1: the loss
+    std::int64_t flops = 0;
+    std::int64_t bytes = 0;  ///< read and written
+};
+
+/// What happens to memory and on the device, in the order of the program.
+struct MemoryEvent {
+    enum class Kind : std::uint8_t {
+        allocate,  ///< a storage
+        run,       ///< an operator
+        save,      ///< forward: autograd keeps a storage; each save is released once
+        drop,      ///< a storage: the program holds it no longer (autograd may)
+        release,   ///< backward: a saved storage
+        gradient,  ///< backward: a gradient of parameter `tensor` is there; its memory is the runtime's
+    };
+    Kind kind{};
+    std::int32_t index = 0;  ///< storage, row of `operators`, or TensorIndex
+
+    friend bool operator==(const MemoryEvent&, const MemoryEvent&) = default;
+};
+
+/// One forward and backward. Forward events are cut into the parts of leaf calls: between two leaves what
+/// happens belongs to the first as long as a module around both is running, then to the second. The last part
+/// is the loss. Backward runs the same parts from the last to the first.
+struct OperatorGraph {
+    Workload workload;
+    ForwardCalls calls;
+    std::vector<std::string> names;
+    std::vector<Storage> storages;
+    std::vector<Operator> operators;
+
+    std::vector<MemoryEvent> forward;
+    std::vector<std::int32_t> forward_begin;  ///< calls + 2 entries; part c is [begin[c], begin[c + 1])
+    std::vector<MemoryEvent> backward;
+    std::vector<std::int32_t> backward_begin;  ///< calls + 1 entries, where part c begins …
+    std::vector<std::int32_t> backward_end;    ///< … and where it ends
+
+    std::vector<std::int32_t> input_begin;  ///< calls + 1 entries, as storages are passed to each call
+    std::vector<std::int32_t> input;        ///< storages
+
+    /// What could not be described exactly, one sentence each.
+    std::vector<std::string> notes;
+
+    std::size_t parts() const { return calls.size() + 1; }
+    std::span<const MemoryEvent> forward_of(std::size_t part) const;
+    std::span<const MemoryEvent> backward_of(std::size_t part) const;
+    std::span<const std::int32_t> inputs_of(std::size_t call) const;
+};
+
+/// The first rule that a graph breaks, or "" (indices in range, allocated before use, saves released once).
+std::string first_fault(const OperatorGraph& graph);
+
+}  // namespace fsdplan

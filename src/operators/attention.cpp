@@ -1,0 +1,173 @@
+#include "operators/attention.hpp"
+
+namespace fsdplan::attention {
+namespace {
+
+Value turned(Eager& f, const Value& x, const Rotation& rotation) {
+    Value straight = op::mul(f, x, rotation.cos);
+    const std::int64_t half = x.size(-1) / 2;
+    Value first = op::narrow_last(f, x, half);
+    Value second = op::narrow_last(f, x, x.size(-1) - half);
+    second = op::neg(f, std::move(second));
+    Value rotated = op::cat_last(f, std::move(second), std::move(first));
+    rotated = op::mul(f, std::move(rotated), rotation.sin);
+    return op::add(f, std::move(straight), std::move(rotated));
+}
+
+struct Sizes {
+    std::int64_t batch, heads, kv_heads, queries, keys, dim;
+    /// As torch's counter of FLOPs has it: nothing is left out below a causal mask.
+    std::int64_t product_flops() const { return 2 * batch * heads * queries * keys * dim; }
+};
+
+// FlashAttention 2. Source: aten/src/ATen/native/transformers/cuda/flash_attn/flash_api.cpp.
+Value flash(Eager& f, const Value& q, const Value& k, const Value& v, const Sizes& s) {
+    constexpr std::int64_t block = 128;
+    const DType dtype = q.dtype();
+    Value out = f.run("_scaled_dot_product_flash_attention", {{s.batch, s.queries, s.heads, s.dim}, dtype},
+                      {&q, &k, &v}, 2 * s.product_flops());
+    const Value sums = f.run("logsumexp", {{s.batch, s.heads, s.queries}, DType::float32}, {});
+    const Value seed = f.run("rng_state", {{2}, DType::uint64}, {});
+    const Value unused = f.run("unused", {{}, DType::uint64}, {});
+    const std::int64_t wide = s.dim <= block ? round_up(s.dim, 32) : round_up(s.dim, 64);
+    f.node({&out}, {&q, &k, &v}, {&q, &k, &v, &out, &sums, &seed, &unused},
+           [s, dtype, wide, q_shape = q.shape(), k_shape = k.shape()](Eager& e, Gradients& g) {
+               const std::int64_t rows = round_up(s.queries, block);
+               Value of_q = e.run("_flash_attention_backward", {q_shape, dtype}, {&g.of_output()},
+                                  5 * s.product_flops());
+               Value of_k = e.run("of_k", {k_shape, dtype}, {});
+               Value of_v = e.run("of_v", {k_shape, dtype}, {});
+               const Value sum = e.run("softmax_d", {{s.batch, s.heads, rows}, DType::float32}, {});
+               const Value wide_q = e.run("dq_accum", {{s.batch, rows, s.heads, wide}, DType::float32}, {});
+               if (s.heads != s.kv_heads) {
+                   const Shape expanded{s.batch, s.keys, s.heads, s.dim};
+                   const Value all_k = e.run("dk_expanded", {expanded, dtype}, {});
+                   const Value all_v = e.run("dv_expanded", {expanded, dtype}, {});
+                   e.run_in_place("sum", {&all_k, &of_k});
+                   e.run_in_place("sum", {&all_v, &of_v});
+               }
+               g.give(2, std::move(of_v));
+               g.give(1, std::move(of_k));
+               g.give(0, std::move(of_q));
+           });
+    return out;
+}
+
+// Memory-efficient attention of float32.
+Value efficient(Eager& f, const Value& q, const Value& k, const Value& v, const Sizes& s) {
+    constexpr std::int64_t block = 32;
+    const DType dtype = q.dtype();
+    Value out = f.run("_scaled_dot_product_efficient_attention",
+                      {{s.batch, s.queries, s.heads, s.dim}, dtype}, {&q, &k, &v}, 2 * s.product_flops());
+    const Value sums =
+        f.run("logsumexp", {{s.batch, s.heads, round_up(s.queries, block)}, DType::float32}, {});
+    f.node({&out}, {&q, &k, &v}, {&q, &k, &v, &out, &sums},
+           [s, dtype, q_shape = q.shape(), k_shape = k.shape()](Eager& e, Gradients& g) {
+               Value of_q = e.run("_efficient_attention_backward", {q_shape, dtype}, {&g.of_output()},
+                                  5 * s.product_flops());
+               Value of_k = e.run("of_k", {k_shape, dtype}, {});
+               Value of_v = e.run("of_v", {k_shape, dtype}, {});
+               const Value delta = e.run("delta", {{s.batch, s.heads, s.queries}, DType::float32}, {});
+               g.give(2, std::move(of_v));
+               g.give(1, std::move(of_k));
+               g.give(0, std::move(of_q));
+           });
+    return out;
+}
+
+/// Each head of k or v for as many query heads as share it.
+Value repeated(Eager& f, Value x, std::int64_t times) {
+    if (times == 1) {
+        return x;
+    }
+    const Shape shape = x.shape();
+    Value out = f.run("clone", {{shape[0], shape[1] * times, shape[2], shape[3]}, x.dtype()}, {&x});
+    f.node({&out}, {&x}, {}, [shape](Eager& e, Gradients& g) {
+        g.give(0, e.run("sum", {shape, g.of_output().dtype()}, {&g.of_output()}));
+    });
+    return out;
+}
+
+/// A copy for a product that needs its operand in another layout.
+Value copied(Eager& f, Value x) {
+    Value out = f.run("clone", {x.shape(), x.dtype()}, {&x});
+    f.node({&out}, {&x}, {}, [](Eager&, Gradients& g) { g.give(0, std::move(g.of_output())); });
+    return out;
+}
+
+}  // namespace
+
+Rotation rotation(Eager& f, ModuleIndex m, const Value& hidden, std::int64_t width) {
+    Rotation out;
+    const Value passed = f.call(m, {&hidden}, [&] {
+        const std::int64_t sequence = hidden.size(1);
+        const Value positions = f.run("arange", {{1, sequence}, DType::int64}, {});
+        const Value as_float = op::to(f, positions, DType::float32);
+        Value half = f.run("mul", {{1, sequence, width / 2}, DType::float32}, {&as_float});
+        const Value both = op::cat_last(f, half, half);
+        Value cos = op::mul_scalar(f, f.run("cos", {both.shape(), DType::float32}, {&both}));
+        Value sin = op::mul_scalar(f, f.run("sin", {both.shape(), DType::float32}, {&both}));
+        out.cos = op::to(f, cos, hidden.dtype());
+        out.sin = op::to(f, sin, hidden.dtype());
+        return out.cos;
+    });
+    // Both come from this call.
+    out.cos = f.from_last_leaf(out.cos, {1, 1, hidden.size(1), width});
+    out.sin = f.from_last_leaf(out.sin, {1, 1, hidden.size(1), width});
+    return out;
+}
+
+std::pair<Value, Value> rotate(Eager& f, const Value& q, const Value& k, const Rotation& by) {
+    Value new_q = turned(f, q, by);
+    Value new_k = turned(f, k, by);
+    return {std::move(new_q), std::move(new_k)};
+}
+
+Value heads(Eager& f, const Value& x, std::int64_t count, bool laid_out) {
+    Value out = f.view(x, Shape{x.size(0), count, x.size(1), x.size(2) / count});
+    f.node({&out}, {&x}, {}, [shape = x.shape(), laid_out](Eager& e, Gradients& g) {
+        Value& gradient = g.of_output();
+        g.give(0,
+               laid_out ? e.view(gradient, shape) : e.run("clone", {shape, gradient.dtype()}, {&gradient}));
+    });
+    return out;
+}
+
+Value eager_mask(Eager& f, std::int64_t batch, std::int64_t sequence, DType dtype) {
+    const Value allowed = f.run("le", {{batch, 1, sequence, sequence}, DType::boolean}, {});
+    return f.run("where", {{batch, 1, sequence, sequence}, dtype}, {&allowed});
+}
+
+Value eager(Eager& f, Value q, Value k, Value v, const Value& mask, bool capped) {
+    const std::int64_t batch = q.size(0);
+    const std::int64_t count = q.size(1);
+    const std::int64_t dim = q.size(3);
+    const std::int64_t queries = q.size(2);
+    const std::int64_t keys = k.size(2);
+    const DType dtype = q.dtype();
+    k = repeated(f, std::move(k), count / k.size(1));
+    v = repeated(f, std::move(v), count / v.size(1));
+    Value laid_out = copied(f, q);
+    Value scores =
+        op::matmul(f, std::move(laid_out), k, queries, dim, keys, Shape{batch, count, queries, keys});
+    scores = op::mul_scalar(f, std::move(scores));
+    if (capped) {
+        scores = op::mul_scalar(f, std::move(scores));
+        scores = op::tanh(f, std::move(scores));
+        scores = op::mul_scalar(f, std::move(scores));
+    }
+    scores = op::add(f, std::move(scores), mask);
+    scores = op::to(f, op::softmax(f, std::move(scores), DType::float32), dtype);
+    Value mixed = op::matmul(f, scores, v, queries, keys, dim, Shape{batch, count, queries, dim});
+    mixed = copied(f, std::move(mixed));
+    return f.view(mixed, Shape{batch, queries, count * dim});
+}
+
+Value sdpa(Eager& f, Value q, Value k, Value v) {
+    const Sizes s{q.size(0), q.size(1), k.size(1), q.size(2), k.size(2), q.size(3)};
+    const bool half = q.dtype() == DType::bfloat16 || q.dtype() == DType::float16;
+    Value out = half ? flash(f, q, k, v, s) : efficient(f, q, k, v, s);
+    return f.view(out, Shape{s.batch, s.queries, s.heads * s.dim});
+}
+
+}  // namespace fsdplan::attention

@@ -1,0 +1,379 @@
+#include "operators/functional.hpp"
+
+#include <algorithm>
+
+namespace fsdplan::op {
+namespace {
+
+Shape broadcast(const Shape& a, const Shape& b) {
+    Shape out(std::max(a.size(), b.size()), 1);
+    const auto merge = [&](const Shape& from) {
+        for (std::size_t i = 0; i < from.size(); ++i) {
+            std::int64_t& size = out[out.size() - from.size() + i];
+            size = size == 1 ? from[i] : size;
+        }
+    };
+    merge(a);
+    merge(b);
+    return out;
+}
+
+/// A tensor without dimensions does not decide.
+DType promoted(const Value& a, const Value& b) {
+    if (a.shape().empty() != b.shape().empty()) {
+        return a.shape().empty() ? b.dtype() : a.dtype();
+    }
+    if (is_floating_point(a.dtype()) != is_floating_point(b.dtype())) {
+        return is_floating_point(a.dtype()) ? a.dtype() : b.dtype();
+    }
+    return bits(a.dtype()) >= bits(b.dtype()) ? a.dtype() : b.dtype();
+}
+
+Value summed_to(Eager& f, Value gradient, const Shape& shape) {
+    if (gradient.shape() == shape) {
+        return gradient;
+    }
+    if (numel_of(gradient.shape()) == numel_of(shape)) {
+        return f.view(gradient, shape);
+    }
+    return f.run("sum", {shape, gradient.dtype()}, {&gradient});
+}
+
+Shape with_last(const Shape& shape, std::int64_t last) {
+    Shape out = shape;
+    out.back() = last;
+    return out;
+}
+
+Value product(Eager& f, Value x, const Value& weight, const Value& bias, std::int64_t out_width) {
+    const std::int64_t in = x.size(-1);
+    const std::int64_t rows = x.numel() / in;
+    const std::int64_t flops = 2 * rows * in * out_width;
+    Values reads{&x, &weight};
+    if (bias) {
+        reads.push_back(&bias);
+    }
+    const Shape shape = x.shape();
+    Value out = f.run(bias ? "addmm" : "mm", {with_last(shape, out_width), weight.dtype()}, reads, flops);
+    Values saved;
+    if (weight.requires_grad()) {
+        saved.push_back(&x);
+    }
+    f.node({&out}, reads, saved,
+           [shape, weight_shape = weight.shape(), dtype = weight.dtype(), flops, has_bias = bool(bias),
+            out_width](Eager& e, Gradients& g) {
+               Value& gradient = g.of_output();
+               if (g.wanted(1)) {
+                   g.give(1, e.run("mm", {weight_shape, dtype}, {&gradient}, flops));
+               }
+               if (g.wanted(0)) {
+                   g.give(0, e.run("mm", {shape, dtype}, {&gradient}, flops));
+               }
+               if (has_bias && g.wanted(2)) {
+                   g.give(2, e.run("sum", {{out_width}, dtype}, {&gradient}));
+               }
+           });
+    return out;
+}
+
+}  // namespace
+
+Value linear(Eager& f, Value x, const Value& weight, const Value& bias) {
+    return product(f, std::move(x), weight, bias, weight.size(0));
+}
+
+Value linear_transposed(Eager& f, Value x, const Value& weight, const Value& bias) {
+    return product(f, std::move(x), weight, bias, weight.size(1));
+}
+
+Value embedding(Eager& f, const Value& ids, const Value& weight) {
+    Shape shape = ids.shape();
+    shape.push_back(weight.size(1));
+    Value out = f.run("embedding", {shape, weight.dtype()}, {&ids});
+    f.node({&out}, {&weight}, {&ids},
+           [weight_shape = weight.shape(), dtype = weight.dtype()](Eager& e, Gradients& g) {
+               g.give(0, e.run("embedding_dense_backward", {weight_shape, dtype}, {&g.of_output()}));
+           });
+    return out;
+}
+
+Value to(Eager& f, Value x, DType dtype) {
+    if (x.dtype() == dtype) {
+        return x;
+    }
+    Value out = f.run("_to_copy", {x.shape(), dtype}, {&x});
+    // Whoever gets the gradient casts it.
+    f.node({&out}, {&x}, {}, [](Eager&, Gradients& g) { g.give(0, std::move(g.of_output())); });
+    return out;
+}
+
+Value contiguous(Eager& f, Value x) {
+    Value out = f.run("clone", {x.shape(), x.dtype()}, {&x});
+    f.node({&out}, {&x}, {}, [](Eager&, Gradients& g) { g.give(0, std::move(g.of_output())); });
+    return out;
+}
+
+Value add(Eager& f, Value a, Value b) {
+    Value out = f.run("add", {broadcast(a.shape(), b.shape()), promoted(a, b)}, {&a, &b});
+    f.node({&out}, {&a, &b}, {}, [a_shape = a.shape(), b_shape = b.shape()](Eager& e, Gradients& g) {
+        Value gradient = std::move(g.of_output());
+        if (g.wanted(1)) {
+            g.give(1, summed_to(e, gradient, b_shape));
+        }
+        if (g.wanted(0)) {
+            g.give(0, summed_to(e, std::move(gradient), a_shape));
+        }
+    });
+    return out;
+}
+
+Value mul(Eager& f, Value a, Value b) {
+    Value out = f.run("mul", {broadcast(a.shape(), b.shape()), promoted(a, b)}, {&a, &b});
+    Values saved;
+    if (b.requires_grad()) {
+        saved.push_back(&a);
+    }
+    if (a.requires_grad()) {
+        saved.push_back(&b);
+    }
+    f.node({&out}, {&a, &b}, saved, [a_shape = a.shape(), b_shape = b.shape()](Eager& e, Gradients& g) {
+        Value& gradient = g.of_output();
+        Value of_a;
+        Value of_b;
+        if (g.wanted(1)) {
+            of_b = e.run("mul", {gradient.shape(), gradient.dtype()}, {&gradient, &gradient});
+        }
+        if (g.wanted(0)) {
+            of_a = e.run("mul", {gradient.shape(), gradient.dtype()}, {&gradient, &gradient});
+        }
+        // Sums over what was broadcast come when all gradients are there.
+        if (of_a) {
+            g.give(0, summed_to(e, std::move(of_a), a_shape));
+        }
+        if (of_b) {
+            g.give(1, summed_to(e, std::move(of_b), b_shape));
+        }
+    });
+    return out;
+}
+
+Value mul_scalar(Eager& f, Value x) {
+    Value out = f.run("mul", {x.shape(), x.dtype()}, {&x});
+    f.node({&out}, {&x}, {}, [](Eager& e, Gradients& g) {
+        Value& gradient = g.of_output();
+        g.give(0, e.run("mul", {gradient.shape(), gradient.dtype()}, {&gradient}));
+    });
+    return out;
+}
+
+Value add_scalar(Eager& f, Value x) {
+    Value out = f.run("add", {x.shape(), x.dtype()}, {&x});
+    f.node({&out}, {&x}, {}, [](Eager&, Gradients& g) { g.give(0, std::move(g.of_output())); });
+    return out;
+}
+
+Value neg(Eager& f, Value x) {
+    Value out = f.run("neg", {x.shape(), x.dtype()}, {&x});
+    f.node({&out}, {&x}, {}, [](Eager& e, Gradients& g) {
+        Value& gradient = g.of_output();
+        g.give(0, e.run("neg", {gradient.shape(), gradient.dtype()}, {&gradient}));
+    });
+    return out;
+}
+
+Value power(Eager& f, Value x) {
+    Value out = f.run("pow", {x.shape(), x.dtype()}, {&x});
+    f.node({&out}, {&x}, {&x}, [](Eager& e, Gradients& g) {
+        Value& gradient = g.of_output();
+        const Result like{gradient.shape(), gradient.dtype()};
+        Value lower = e.run("pow", like, {&gradient});
+        lower = e.run("mul", like, {&lower});
+        g.give(0, e.run("mul", like, {&gradient, &lower}));
+    });
+    return out;
+}
+
+Value square(Eager& f, Value x) {
+    return power(f, std::move(x));
+}
+
+Value mean_last(Eager& f, Value x) {
+    Value out = f.run("mean", {with_last(x.shape(), 1), x.dtype()}, {&x});
+    f.node({&out}, {&x}, {}, [shape = x.shape()](Eager& e, Gradients& g) {
+        g.give(0, e.run("div", {shape, g.of_output().dtype()}, {&g.of_output()}));
+    });
+    return out;
+}
+
+Value rsqrt(Eager& f, Value x) {
+    Value out = f.run("rsqrt", {x.shape(), x.dtype()}, {&x});
+    f.node({&out}, {&x}, {&out}, [](Eager& e, Gradients& g) {
+        Value& gradient = g.of_output();
+        const Result like{gradient.shape(), gradient.dtype()};
+        Value cube = e.run("pow", like, {&gradient});
+        Value half = e.run("mul", like, {&gradient});
+        g.give(0, e.run("mul", like, {&half, &cube}));
+    });
+    return out;
+}
+
+Value activation_by_result(Eager& f, Value x, std::string_view name) {
+    Value out = f.run(name, {x.shape(), x.dtype()}, {&x});
+    f.node({&out}, {&x}, {&out}, [backward = std::string(name) + "_backward"](Eager& e, Gradients& g) {
+        Value& gradient = g.of_output();
+        g.give(0, e.run(backward, {gradient.shape(), gradient.dtype()}, {&gradient, &gradient}));
+    });
+    return out;
+}
+
+Value tanh(Eager& f, Value x) {
+    return activation_by_result(f, std::move(x), "tanh");
+}
+
+Value activation(Eager& f, Value x, std::string_view name) {
+    Value out = f.run(name, {x.shape(), x.dtype()}, {&x});
+    f.node({&out}, {&x}, {&x}, [backward = std::string(name) + "_backward"](Eager& e, Gradients& g) {
+        Value& gradient = g.of_output();
+        g.give(0, e.run(backward, {gradient.shape(), gradient.dtype()}, {&gradient, &gradient}));
+    });
+    return out;
+}
+
+Value narrow_last(Eager& f, const Value& x, std::int64_t size) {
+    Value out = f.view(x, with_last(x.shape(), size));
+    f.node({&out}, {&x}, {}, [shape = x.shape()](Eager& e, Gradients& g) {
+        g.give(0, e.run("slice_backward", {shape, g.of_output().dtype()}, {&g.of_output()}));
+    });
+    return out;
+}
+
+std::vector<Value> split_last(Eager& f, const Value& x, std::size_t parts) {
+    const std::int64_t size = x.size(-1) / static_cast<std::int64_t>(parts);
+    std::vector<Value> out;
+    std::vector<Value*> outputs;
+    for (std::size_t i = 0; i < parts; ++i) {
+        out.push_back(f.view(x, with_last(x.shape(), size)));
+    }
+    for (Value& part : out) {
+        outputs.push_back(&part);
+    }
+    f.node(outputs, {&x}, {}, [shape = x.shape(), parts](Eager& e, Gradients& g) {
+        Values reads;
+        for (std::size_t i = 0; i < parts; ++i) {
+            if (g.of_output(i)) {
+                reads.push_back(&g.of_output(i));
+            }
+        }
+        g.give(0, e.run("cat", {shape, reads.front()->dtype()}, reads));
+    });
+    return out;
+}
+
+Value cat_last(Eager& f, Value a, Value b) {
+    const std::int64_t width = a.size(-1) + b.size(-1);
+    Value out = f.run("cat", {with_last(a.shape(), width), a.dtype()}, {&a, &b});
+    f.node({&out}, {&a, &b}, {}, [a_shape = a.shape(), b_shape = b.shape()](Eager& e, Gradients& g) {
+        Value& gradient = g.of_output();
+        if (g.wanted(0)) {
+            g.give(0, e.view(gradient, a_shape));
+        }
+        if (g.wanted(1)) {
+            g.give(1, e.view(gradient, b_shape));
+        }
+    });
+    return out;
+}
+
+Value layer_norm(Eager& f, Value x, const Value& weight, const Value& bias) {
+    Value out = f.run("native_layer_norm", {x.shape(), x.dtype()}, {&x});
+    // Statistics are float32 whatever the input is.
+    Value mean = f.run("mean", {with_last(x.shape(), 1), DType::float32}, {});
+    Value rstd = f.run("rstd", {with_last(x.shape(), 1), DType::float32}, {});
+    Values inputs{&x};
+    if (weight) {
+        inputs.push_back(&weight);
+    }
+    if (bias) {
+        inputs.push_back(&bias);
+    }
+    f.node({&out}, inputs, {&x, &mean, &rstd},
+           [shape = x.shape(), dtype = x.dtype(), parameters = inputs.size() - 1](Eager& e, Gradients& g) {
+               Value& gradient = g.of_output();
+               if (g.wanted(0)) {
+                   g.give(0, e.run("native_layer_norm_backward", {shape, dtype}, {&gradient, &gradient}));
+               }
+               for (std::size_t i = 1; i <= parameters; ++i) {
+                   if (g.wanted(i)) {
+                       g.give(i, e.run("sum", {{shape.back()}, dtype}, {&gradient}));
+                   }
+               }
+           });
+    return out;
+}
+
+Value dropout(Eager& f, Value x, double p) {
+    if (p == 0.0) {
+        return x;
+    }
+    Value out = f.run("native_dropout", {x.shape(), x.dtype()}, {&x});
+    const Value mask = f.run("mask", {x.shape(), DType::boolean}, {});
+    f.node({&out}, {&x}, {&mask}, [](Eager& e, Gradients& g) {
+        Value& gradient = g.of_output();
+        g.give(0, e.run("native_dropout_backward", {gradient.shape(), gradient.dtype()},
+                        {&gradient, &gradient}));
+    });
+    return out;
+}
+
+Value softmax(Eager& f, Value x, DType dtype) {
+    x = to(f, std::move(x), dtype);
+    Value out = f.run("_softmax", {x.shape(), dtype}, {&x});
+    f.node({&out}, {&x}, {&out}, [](Eager& e, Gradients& g) {
+        Value& gradient = g.of_output();
+        g.give(0,
+               e.run("_softmax_backward_data", {gradient.shape(), gradient.dtype()}, {&gradient, &gradient}));
+    });
+    return out;
+}
+
+Value matmul(Eager& f, Value a, Value b, std::int64_t m, std::int64_t k, std::int64_t n, Shape shape) {
+    const std::int64_t flops = 2 * (a.numel() / k) * k * n;
+    (void)m;
+    Value out = f.run("bmm", {std::move(shape), a.dtype()}, {&a, &b}, flops);
+    Values saved;
+    if (b.requires_grad()) {
+        saved.push_back(&a);
+    }
+    if (a.requires_grad()) {
+        saved.push_back(&b);
+    }
+    f.node({&out}, {&a, &b}, saved,
+           [a_shape = a.shape(), b_shape = b.shape(), dtype = a.dtype(), flops](Eager& e, Gradients& g) {
+               Value& gradient = g.of_output();
+               if (g.wanted(1)) {
+                   g.give(1, e.run("bmm", {b_shape, dtype}, {&gradient}, flops));
+               }
+               if (g.wanted(0)) {
+                   g.give(0, e.run("bmm", {a_shape, dtype}, {&gradient}, flops));
+               }
+           });
+    return out;
+}
+
+Value cross_entropy(Eager& f, Value logits, const Value& target) {
+    const Result like{logits.shape(), logits.dtype()};
+    Value logs = f.run("_log_softmax", like, {&logits});
+    f.node({&logs}, {&logits}, {&logs}, [](Eager& e, Gradients& g) {
+        Value& gradient = g.of_output();
+        g.give(0, e.run("_log_softmax_backward_data", {gradient.shape(), gradient.dtype()},
+                        {&gradient, &gradient}));
+    });
+    const Value chosen = f.view(logs, Shape{logs.size(0)});  // one of each row is read
+    Value loss = f.run("nll_loss_forward", {{}, logits.dtype()}, {&chosen});
+    const Value total = f.run("total_weight", {{}, logits.dtype()}, {});
+    f.node({&loss}, {&logs}, {&logs, &target, &total},
+           [like](Eager& e, Gradients& g) { g.give(0, e.run("nll_loss_backward", like, {})); });
+    return loss;
+}
+
+}  // namespace fsdplan::op

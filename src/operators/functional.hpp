@@ -1,0 +1,53 @@
+#pragma once
+
+#include "operators/eager.hpp"
+
+// PyTorch's operators on CUDA: what each allocates, keeps for backward and does then. Arguments by value are
+// used up, as a temporary of a Python expression is.
+// Source: tools/autograd/derivatives.yaml of PyTorch 2.13 and what recordings show; the generated code works
+// out the gradient of the last argument first.
+namespace fsdplan::op {
+
+/// x [..., in], weight [out, in], bias [out] or empty.
+Value linear(Eager& f, Value x, const Value& weight, const Value& bias = {});
+/// The same with a weight [in, out] (transformers' Conv1D).
+Value linear_transposed(Eager& f, Value x, const Value& weight, const Value& bias);
+Value embedding(Eager& f, const Value& ids, const Value& weight);
+
+Value to(Eager& f, Value x, DType dtype);
+/// A copy with contiguous memory.
+Value contiguous(Eager& f, Value x);
+
+Value add(Eager& f, Value a, Value b);
+Value mul(Eager& f, Value a, Value b);
+/// A number is one of the operands.
+Value mul_scalar(Eager& f, Value x);
+Value add_scalar(Eager& f, Value x);
+Value neg(Eager& f, Value x);
+Value square(Eager& f, Value x);
+Value power(Eager& f, Value x);  ///< another exponent
+Value mean_last(Eager& f, Value x);
+Value rsqrt(Eager& f, Value x);
+Value tanh(Eager& f, Value x);
+/// One kernel that keeps its input: silu, gelu.
+Value activation(Eager& f, Value x, std::string_view name);
+/// One kernel that keeps its result: relu, sigmoid.
+Value activation_by_result(Eager& f, Value x, std::string_view name);
+
+/// [begin, begin + size) of the last dimension; a view.
+Value narrow_last(Eager& f, const Value& x, std::int64_t size);
+/// `parts` equal views along the last dimension, whose gradients are joined again.
+std::vector<Value> split_last(Eager& f, const Value& x, std::size_t parts);
+Value cat_last(Eager& f, Value a, Value b);
+
+Value layer_norm(Eager& f, Value x, const Value& weight, const Value& bias);
+/// Masked for backward; hands x through when p is 0.
+Value dropout(Eager& f, Value x, double p);
+Value softmax(Eager& f, Value x, DType dtype);
+/// a [..., m, k] times b [..., k, n].
+Value matmul(Eager& f, Value a, Value b, std::int64_t m, std::int64_t k, std::int64_t n, Shape shape);
+
+/// F.cross_entropy of logits [n, classes] in their dtype.
+Value cross_entropy(Eager& f, Value logits, const Value& target);
+
+}  // namespace fsdplan::op

@@ -1,0 +1,145 @@
+#include "operators/language_model.hpp"
+
+#include "operators/experts.hpp"
+
+namespace fsdplan {
+namespace {
+
+using layer::child;
+
+/// What all layers of a model share.
+struct Around {
+    const DecoderForward& sizes;
+    attention::Rotation rotation;
+    Value mask;  // of eager attention
+};
+
+Value norm(Eager& f, ModuleIndex m, const Value& x, const DecoderForward& sizes) {
+    return sizes.gemma ? layer::rms_norm_of_gemma(f, m, x) : layer::rms_norm(f, m, x);
+}
+
+/// A projection, by heads; some models norm each head.
+Value projected(Eager& f, ModuleIndex m, std::string_view name, const Value& x, std::int64_t heads) {
+    const Value flat = layer::linear(f, child(f, m, std::string(name) + "_proj"), x);
+    const std::optional<ModuleIndex> norm = f.child(m, std::string(name) + "_norm");
+    if (!norm) {
+        return attention::heads(f, flat, heads, false);
+    }
+    const Value split = f.view(flat, Shape{x.size(0), x.size(1), heads, flat.size(2) / heads});
+    const Value normed = layer::rms_norm(f, *norm, split);
+    return attention::heads(f, f.view(normed, flat.shape()), heads, false);
+}
+
+Value self_attention(Eager& f, ModuleIndex m, const Value& x, const Around& around) {
+    return f.call(m, {&x}, [&] {
+        const DecoderForward& sizes = around.sizes;
+        Value q = projected(f, m, "q", x, sizes.heads);
+        Value k = projected(f, m, "k", x, sizes.kv_heads);
+        const Value v =
+            attention::heads(f, layer::linear(f, child(f, m, "v_proj"), x), sizes.kv_heads, !around.mask);
+        std::tie(q, k) = attention::rotate(f, q, k, around.rotation);
+        const Value mixed = around.mask ? attention::eager(f, q, k, v, around.mask, sizes.gemma)
+                                        : attention::sdpa(f, q, k, v);
+        return layer::linear(f, child(f, m, "o_proj"), mixed);
+    });
+}
+
+Value gated_mlp(Eager& f, ModuleIndex m, const Value& x, const DecoderForward& sizes) {
+    return f.call(m, {&x}, [&] {
+        Value gate = layer::linear(f, child(f, m, "gate_proj"), x);
+        Value active = layer::activation(f, child(f, m, "act_fn"), gate, sizes.act);
+        gate.reset();
+        Value up = layer::linear(f, child(f, m, "up_proj"), x);
+        const Value both = op::mul(f, std::move(active), std::move(up));
+        return layer::linear(f, child(f, m, "down_proj"), both);
+    });
+}
+
+Value feed_forward(Eager& f, ModuleIndex m, const Value& x, const DecoderForward& sizes) {
+    return f.child(m, "experts") ? sparse_mlp(f, m, x, sizes.experts_per_token, sizes.act)
+                                 : gated_mlp(f, m, x, sizes);
+}
+
+Value decoder_layer(Eager& f, ModuleIndex m, const Value& x, const Around& around) {
+    Values passed{&x, &around.rotation.cos, &around.rotation.sin};
+    if (around.mask) {
+        passed.push_back(&around.mask);
+    }
+    return f.call(m, passed, [&] {
+        const auto normed = [&](std::string_view name, const Value& of) {
+            return norm(f, child(f, m, name), of, around.sizes);
+        };
+        // Sandwiched layers norm what comes out of attention and feed-forward too.
+        const bool sandwich = f.child(m, "pre_feedforward_layernorm").has_value();
+        Value hidden = normed("input_layernorm", x);
+        hidden = self_attention(f, child(f, m, "self_attn"), hidden, around);
+        if (sandwich) {
+            hidden = normed("post_attention_layernorm", hidden);
+        }
+        hidden = op::add(f, x, std::move(hidden));
+        const Value residual = hidden;
+        hidden = normed(sandwich ? "pre_feedforward_layernorm" : "post_attention_layernorm", hidden);
+        hidden = feed_forward(f, child(f, m, "mlp"), hidden, around.sizes);
+        if (sandwich) {
+            hidden = normed("post_feedforward_layernorm", hidden);
+        }
+        return op::add(f, residual, std::move(hidden));
+    });
+}
+
+}  // namespace
+
+Value token_ids(Eager& f) {
+    return f.outside({f.workload().batch, f.workload().sequence}, DType::int64);
+}
+
+Value causal_lm_loss(Eager& f, const Value& logits) {
+    const std::int64_t batch = logits.size(0);
+    const std::int64_t sequence = logits.size(1);
+    const Value wide = op::to(f, logits, DType::float32);
+    Value labels = f.run("constant_pad_nd", {{batch, sequence + 1}, DType::int64}, {});
+    labels = f.run("clone", {{batch * sequence}, DType::int64}, {&labels});
+    const Value flat = f.view(wide, Shape{batch * sequence, wide.size(2)});
+    return op::cross_entropy(f, flat, labels);
+}
+
+Value token_loss(Eager& f, const Value& logits) {
+    const Value flat = f.view(logits, Shape{logits.size(0) * logits.size(1), logits.size(2)});
+    return op::cross_entropy(f, flat, f.outside({flat.size(0)}, DType::int64));
+}
+
+Value causal_lm(Eager& f, ModuleIndex top, std::string_view backbone, std::string_view head,
+                const std::function<Value(ModuleIndex backbone, const Value& ids)>& body,
+                bool capped_logits) {
+    const Value ids = token_ids(f);
+    return f.call(top, {&ids}, [&] {
+        const ModuleIndex model = child(f, top, backbone);
+        const Value hidden = f.call(model, {&ids}, [&] { return body(model, ids); });
+        Value logits = layer::linear(f, child(f, top, head), hidden);
+        if (capped_logits) {
+            logits = op::mul_scalar(f, std::move(logits));
+            logits = op::tanh(f, std::move(logits));
+            logits = op::mul_scalar(f, std::move(logits));
+        }
+        f.use_as(logits, Storage::Use::logits);
+        return causal_lm_loss(f, logits);
+    });
+}
+
+Value decoder_forward(Eager& f, ModuleIndex model, const Value& ids, const DecoderForward& sizes) {
+    const ModuleIndex tokens = child(f, model, "embed_tokens");
+    Value hidden = sizes.gemma ? layer::scaled_embedding(f, tokens, ids) : layer::embedding(f, tokens, ids);
+    Around around{.sizes = sizes, .rotation = {}, .mask = {}};
+    if (sizes.gemma || f.workload().attention == AttentionImplementation::eager) {
+        around.mask = attention::eager_mask(f, ids.size(0), ids.size(1), hidden.dtype());
+    } else if (sizes.window && *sizes.window < ids.size(1)) {
+        f.note("attention over a window shorter than the sequence is taken for attention over all of it");
+    }
+    around.rotation = attention::rotation(f, child(f, model, "rotary_emb"), hidden, sizes.rotary_width);
+    for (const ModuleIndex m : f.tree().children(child(f, model, "layers"))) {
+        hidden = decoder_layer(f, m, hidden, around);
+    }
+    return norm(f, child(f, model, "norm"), hidden, sizes);
+}
+
+}  // namespace fsdplan

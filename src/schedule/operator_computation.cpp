@@ -1,0 +1,270 @@
+#include "schedule/operator_computation.hpp"
+
+#include <algorithm>
+
+namespace fsdplan {
+namespace {
+
+using Kind = MemoryEvent::Kind;
+
+Category category_of(Storage::Use use) {
+    switch (use) {
+        case Storage::Use::activation:
+            return Category::activation;
+        case Storage::Use::logits:
+            return Category::logits;
+        case Storage::Use::temporary:
+            return Category::temporary;
+    }
+    return Category::temporary;
+}
+
+std::size_t index(std::int32_t i) {
+    return static_cast<std::size_t>(i);
+}
+
+/// What the model returns beside the loss: the last storage in front of the loss that the graph calls logits,
+/// else the first of the last leaf, the head's. -1: none.
+std::int32_t output_of(const OperatorGraph& graph) {
+    for (std::size_t part = graph.calls.size(); part-- > 0;) {
+        std::int32_t first = -1;
+        std::int32_t logits = -1;
+        for (const MemoryEvent& event : graph.forward_of(part)) {
+            if (event.kind == Kind::allocate) {
+                first = first < 0 ? event.index : first;
+                logits =
+                    graph.storages[index(event.index)].use == Storage::Use::logits ? event.index : logits;
+            }
+        }
+        if (first >= 0) {
+            return logits >= 0 ? logits : first;
+        }
+    }
+    return -1;
+}
+
+}  // namespace
+
+OperatorComputation::OperatorComputation(const LoweringInput& input, const ForwardProgram& program,
+                                         Emitter& emit)
+    : graph_(*input.operators),
+      program_(program),
+      emit_(emit),
+      buffer_(input.operators->storages.size(), -1),
+      holders_(input.operators->storages.size(), 0),
+      workspaces_(input.workspace_bytes, emit),
+      output_storage_(output_of(*input.operators)) {}
+
+void OperatorComputation::allocate(std::int32_t storage) {
+    std::int32_t& buffer = buffer_[index(storage)];
+    if (holders_[index(storage)] > 0) {
+        replaced_.push_back(buffer);
+        buffer = -1;
+    }
+    if (buffer < 0) {
+        const Storage& of = graph_.storages[index(storage)];
+        buffer = emit_.buffer({.bytes = of.bytes, .category = category_of(of.use)});
+    }
+    emit_.allocate(buffer);
+    holders_[index(storage)] = 1;
+    if (recomputing_) {
+        recomputed_.push_back(storage);
+    } else if (storage == output_storage_) {
+        hold(storage);
+        output_.push_back(buffer);
+    }
+}
+
+void OperatorComputation::hold(std::int32_t storage) {
+    if (holders_[index(storage)] > 0) {
+        ++holders_[index(storage)];
+    }
+}
+
+void OperatorComputation::let_go(std::int32_t storage) {
+    if (holders_[index(storage)] > 0 && --holders_[index(storage)] == 0) {
+        emit_.release(buffer_[index(storage)]);
+    }
+}
+
+void OperatorComputation::compute(std::int32_t row) {
+    const Operator& op = graph_.operators[index(row)];
+    workspaces_.before_product(op.flops);
+    const std::int32_t module =
+        op.call < 0 ? -1 : static_cast<std::int32_t>(graph_.calls.module[index(op.call)]);
+    emit_.add({.kind = OpKind::compute,
+               .pass = emit_.pass,
+               .module = module,
+               .launches = 1,
+               .bytes = op.bytes,
+               .flops = op.flops});
+}
+
+void OperatorComputation::play_forward(Events events, bool saves) {
+    for (const MemoryEvent& event : events) {
+        switch (event.kind) {
+            case Kind::allocate:
+                allocate(event.index);
+                break;
+            case Kind::run:
+                compute(event.index);
+                break;
+            case Kind::save:
+                if (saves) {
+                    hold(event.index);
+                }
+                break;
+            case Kind::drop:
+                let_go(event.index);
+                if (recomputing_) {
+                    std::erase(recomputed_, event.index);
+                }
+                break;
+            case Kind::release:
+            case Kind::gradient:
+                break;
+        }
+    }
+}
+
+/// Where a recomputation has all that backward needs: in front of the last operator that saves anything, or
+/// behind it when it saves what it computes.
+OperatorComputation::Stop OperatorComputation::stop_of(Events events) {
+    const auto is_save = [](const MemoryEvent& event) { return event.kind == Kind::save; };
+    Stop stop;
+    stop.saves_end = events.size();
+    while (stop.saves_end > 0 && !is_save(events[stop.saves_end - 1])) {
+        --stop.saves_end;
+    }
+    stop.saves_begin = stop.saves_end;
+    while (stop.saves_begin > 0 && is_save(events[stop.saves_begin - 1])) {
+        --stop.saves_begin;
+    }
+    const Events saves = events.subspan(stop.saves_begin, stop.saves_end - stop.saves_begin);
+    stop.before = stop.saves_begin;
+    for (std::size_t i = stop.saves_begin; i-- > 0;) {
+        if (events[i].kind == Kind::allocate) {
+            if (std::ranges::find(saves, MemoryEvent{Kind::save, events[i].index}) != saves.end()) {
+                stop.before = stop.saves_begin;
+                return stop;
+            }
+            stop.before = stop.before == stop.saves_begin ? i : stop.before;
+        } else if (events[i].kind != Kind::run) {
+            break;
+        }
+    }
+    return stop;
+}
+
+void OperatorComputation::forward(std::int32_t call, Forward how) {
+    const Events events = graph_.forward_of(index(call));
+    recomputing_ = how == Forward::recomputing || how == Forward::stopping;
+    if (how != Forward::stopping) {
+        play_forward(events, how != Forward::plain);
+    } else {
+        const Stop stop = stop_of(events);
+        play_forward(events.first(stop.before), true);
+        play_forward(events.subspan(stop.saves_begin, stop.saves_end - stop.saves_begin), true);
+        // The exception that ends a recomputation takes the frames with it.
+        for (const std::int32_t storage : recomputed_) {
+            let_go(storage);
+        }
+        recomputed_.clear();
+    }
+    recomputing_ = false;
+}
+
+void OperatorComputation::play_backward(std::size_t part, const OnGradient& on_gradient) {
+    for (const MemoryEvent& event : graph_.backward_of(part)) {
+        switch (event.kind) {
+            case Kind::allocate:
+                allocate(event.index);
+                break;
+            case Kind::run:
+                compute(event.index);
+                break;
+            case Kind::drop:
+            case Kind::release:
+                let_go(event.index);
+                break;
+            case Kind::gradient:
+                on_gradient(static_cast<TensorIndex>(event.index));
+                break;
+            case Kind::save:
+                break;
+        }
+    }
+}
+
+void OperatorComputation::backward(std::int32_t call, const OnGradient& on_gradient) {
+    play_backward(index(call), on_gradient);
+}
+
+// As this forward returns, the loop forgets what the one before returned.
+void OperatorComputation::loss() {
+    while (output_.size() > 1) {
+        drop_oldest_output();
+    }
+    play_forward(graph_.forward_of(graph_.calls.size()), true);
+}
+
+void OperatorComputation::loss_backward() {
+    play_backward(graph_.calls.size(), [](TensorIndex) {});
+}
+
+void OperatorComputation::drop_output() {
+    while (!output_.empty()) {
+        drop_oldest_output();
+    }
+}
+
+void OperatorComputation::drop_oldest_output() {
+    const std::int32_t buffer = output_.front();
+    output_.erase(output_.begin());
+    if (buffer_[index(output_storage_)] == buffer) {
+        let_go(output_storage_);
+    } else if (std::erase(replaced_, buffer) > 0) {
+        emit_.release(buffer);
+    }
+}
+
+void OperatorComputation::keep_inputs(std::int32_t call) {
+    for (const std::int32_t storage : graph_.inputs_of(index(call))) {
+        hold(storage);
+    }
+}
+
+void OperatorComputation::release_inputs(std::int32_t call) {
+    for (const std::int32_t storage : graph_.inputs_of(index(call))) {
+        let_go(storage);
+    }
+}
+
+std::optional<std::int32_t> OperatorComputation::last_saving(std::int32_t call) const {
+    for (std::int32_t c = program_.calls[index(call)].end - 1; c >= call; --c) {
+        const Events events = graph_.forward_of(index(c));
+        if (std::ranges::any_of(events, [](const MemoryEvent& e) { return e.kind == Kind::save; })) {
+            return c;
+        }
+    }
+    return std::nullopt;
+}
+
+void OperatorComputation::free_graph() {
+    for (std::size_t s = 0; s < holders_.size(); ++s) {
+        const bool held_by_loop = std::ranges::find(output_, buffer_[s]) != output_.end();
+        if (holders_[s] > 0) {
+            holders_[s] = held_by_loop ? 1 : 0;
+            if (!held_by_loop) {
+                emit_.release(buffer_[s]);
+            }
+        }
+    }
+    for (const std::int32_t buffer : replaced_) {
+        emit_.release(buffer);
+    }
+    replaced_.clear();
+    recomputed_.clear();
+}
+
+}  // namespace fsdplan

@@ -1,0 +1,60 @@
+#pragma once
+
+#include <vector>
+
+#include "fsdplan/operators.hpp"
+#include "schedule/computation.hpp"
+#include "schedule/workspaces.hpp"
+
+namespace fsdplan {
+
+/// Plays the parts of an operator graph: memory comes and goes with who holds it, whatever checkpointing
+/// makes of the order.
+class OperatorComputation final : public Computation {
+public:
+    /// `program` is that of the calls of `input.operators`.
+    OperatorComputation(const LoweringInput& input, const ForwardProgram& program, Emitter& emit);
+
+    void forward(std::int32_t call, Forward how) override;
+    void backward(std::int32_t call, const OnGradient& on_gradient) override;
+    void loss() override;
+    void loss_backward() override;
+    void drop_output() override;
+    void keep_inputs(std::int32_t call) override;
+    void release_inputs(std::int32_t call) override;
+    std::optional<std::int32_t> last_saving(std::int32_t call) const override;
+    void free_graph() override;
+    void user_code() override {}
+    bool is_priced() const override { return true; }
+
+private:
+    using Events = std::span<const MemoryEvent>;
+
+    void play_forward(Events events, bool saves);
+    void play_backward(std::size_t part, const OnGradient& on_gradient);
+    struct Stop {
+        std::size_t before = 0;       ///< what is played, ends here …
+        std::size_t saves_begin = 0;  ///< … but for these
+        std::size_t saves_end = 0;
+    };
+    static Stop stop_of(Events events);
+    void drop_oldest_output();
+    void hold(std::int32_t storage);
+    void allocate(std::int32_t storage);
+    void let_go(std::int32_t storage);
+    void compute(std::int32_t row);
+
+    const OperatorGraph& graph_;
+    const ForwardProgram& program_;
+    Emitter& emit_;
+    std::vector<std::int32_t> buffer_;      // of each storage, as it is now
+    std::vector<std::int32_t> holders_;     // of that
+    std::vector<std::int32_t> replaced_;    // buffers of storages that were computed anew while they lived
+    std::vector<std::int32_t> recomputed_;  // storages that the recomputation under way holds
+    bool recomputing_ = false;
+    Workspaces workspaces_;
+    std::int32_t output_storage_;       // what the model returns beside the loss
+    std::vector<std::int32_t> output_;  // its buffers that the loop holds, the oldest first
+};
+
+}  // namespace fsdplan

@@ -1,0 +1,33 @@
+#include "verify/words.hpp"
+
+namespace fsdplan {
+
+std::string joined(const std::vector<std::string>& words) {
+    std::string out;
+    for (const std::string& word : words) {
+        out += (out.empty() ? "" : " ") + word;
+    }
+    return out;
+}
+
+std::string joined(std::span<const std::int64_t> numbers) {
+    std::vector<std::string> words;
+    for (const std::int64_t number : numbers) {
+        words.push_back(std::to_string(number));
+    }
+    return joined(words);
+}
+
+std::string joined(const json::Value& list) {
+    std::vector<std::string> words;
+    for (const json::Value value : list.elements()) {
+        words.push_back(word_of(value));
+    }
+    return joined(words);
+}
+
+std::string word_of(const json::Value& value) {
+    return value.is_string() ? std::string(value.string()) : value.shown();
+}
+
+}  // namespace fsdplan
