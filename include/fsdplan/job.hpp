@@ -41,7 +41,7 @@ std::string_view name(BackwardPrefetch prefetch);
 BackwardPrefetch parse_backward_prefetch(std::string_view text);
 
 struct Optimizer {
-    enum class Kind : std::uint8_t { adamw, adam8bit, sgd };
+    enum class Kind : std::uint8_t { adamw, adam8bit, sgd, sgd_momentum };
     enum class Implementation : std::uint8_t { foreach, fused, for_loop };
     Kind kind = Kind::adamw;
     Implementation implementation = Implementation::foreach;
@@ -100,9 +100,19 @@ std::string name(const Loss& loss);
 /// Throws Error(input) at --loss.
 Loss parse_loss(std::string_view text);
 
+/// How long the training loop holds what the model returned, and the logits with it.
+enum class OutputLife : std::uint8_t {
+    loss,          ///< backward begins without it
+    backward,      ///< until backward is done
+    next_forward,  ///< until the next forward has returned its own
+};
+
 /// What only FullyShardedDataParallel knows.
 struct Fsdp1Options {
     bool keep_low_precision_gradients = false;
+    /// The constructor has each unit whole on the device, from a model on the meta device or moved there by
+    /// device_id; otherwise the units are flattened elsewhere.
+    bool built_on_device = false;
     bool process_groups = true;  ///< a hybrid strategy is given its process groups or a mesh
     bool debug_detail =
         false;  ///< TORCH_DISTRIBUTED_DEBUG=DETAIL: the order of units is checked across ranks
@@ -168,6 +178,13 @@ struct TrainingJob {
 
     /// Version of PyTorch whose behaviour counts; see torch_behaviour().
     std::string torch = std::string(newest_torch);
+
+    OutputLife output = OutputLife::loss;
+    /// The model computes the loss (transformers with labels): its root unit then ends behind the loss, and
+    /// its backward begins in front of it.
+    bool loss_in_model = false;
+    bool zero_grad_first = false;  ///< gradients go when the next step begins, not after the optimizer's
+    bool gradient_as_bucket_view = false;  ///< DDP: gradients lie in the buckets
 
     /// Gradients are clipped to a norm of this order; absent: not at all.
     std::optional<double> clip_norm;

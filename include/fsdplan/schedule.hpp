@@ -216,7 +216,10 @@ struct LoweringInput {
         loss{};  ///< saved_bytes: the logits; temporary_bytes: what it adds to them until backward starts
     /// The operators themselves, in place of `work` and `loss`; null: not known.
     const OperatorGraph* operators = nullptr;
-    std::int64_t workspace_bytes = 0;  ///< that libraries keep in device memory
+    /// That cuBLAS keeps for each thread that multiplies matrices: one in forward, one in backward.
+    std::int64_t workspace_bytes = 0;
+    /// Tensors of a batch (token ids, labels, …), which stay on the device.
+    std::span<const std::int64_t> input_bytes{};
     /// Parameters that no computation reads, where the model's file cannot say so.
     std::span<const TensorIndex> unread{};
     /// Whose pieces of the parameters; absent: those of the rank for which the optimizer keeps most.

@@ -23,6 +23,29 @@ struct Skip {
     std::string reason;
 };
 
+/// A number that need only come close, whether it does or not.
+struct Deviation {
+    std::string quantity;   ///< "peak of allocated memory"
+    std::string case_name;  ///< and where in it
+    std::int64_t expected = 0;
+    std::int64_t got = 0;
+
+    /// Distance relative to what was recorded; 1 for anything where that is nothing.
+    double error() const;
+};
+
+/// How close one quantity comes over all cases.
+struct Accuracy {
+    std::string quantity;
+    std::size_t count = 0;
+    double median = 0.0;
+    double worst = 0.0;
+    std::string worst_case;
+    std::size_t within_half_percent = 0;
+    std::size_t within_two_percent = 0;
+    std::size_t within_five_percent = 0;
+};
+
 struct Verification {
     std::int64_t cases = 0;
     std::int64_t match = 0;
@@ -33,9 +56,13 @@ struct Verification {
     std::int64_t tables_match = 0;
     std::vector<Difference> differences;  ///< all of every differing case
     std::vector<Skip> skips;
+    std::vector<Deviation> deviations;
 
     bool all_match() const { return differ == 0 && tables == tables_match; }
 };
+
+/// One for each quantity, in the order in which they first occur.
+std::vector<Accuracy> accuracies(const Verification& result);
 
 /// One layout of recordings. An entry is one file in src/verify/builtin.
 struct RecordingInfo {

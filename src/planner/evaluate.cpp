@@ -187,6 +187,8 @@ private:
                         "moments of one parameter in float32"};
             case Optimizer::Kind::sgd:
                 return {"SGD without momentum keeps nothing", "in place"};
+            case Optimizer::Kind::sgd_momentum:
+                return {"one momentum in the stored dtype", "in place"};
         }
         const std::string states = "two moments in the stored dtype";
         switch (job.optimizer.implementation) {

@@ -2,22 +2,13 @@
 
 #include <algorithm>
 
+#include "planner/training_schedule.hpp"
+
 namespace fsdplan {
 namespace {
 
 // The first iteration differs (states are created, orders are not known yet); the second is like all others.
 constexpr int iterations = 2;
-
-Schedule schedule_of(const Evaluation& about, const WrapPlan& plan, const TrainingJob& job) {
-    return lower({.tree = about.tree,
-                  .plan = plan,
-                  .job = job,
-                  .work = about.work.rows,
-                  .loss = about.work.loss,
-                  .operators = about.operators.calls.empty() ? nullptr : &about.operators,
-                  .workspace_bytes = about.cluster.gpu.cublas_workspace_bytes,
-                  .iterations = iterations});
-}
 
 SimulationOptions options_for(const Evaluation& about, const Schedule& schedule, const TrainingJob& job) {
     SimulationOptions options;
@@ -30,7 +21,8 @@ SimulationOptions options_for(const Evaluation& about, const Schedule& schedule,
 }  // namespace
 
 SimulatedPlan simulate_plan(const Evaluation& about, const WrapPlan& plan, const TrainingJob& job) {
-    SimulatedPlan out{.schedule = schedule_of(about, plan, job), .run = {}};
+    SimulatedPlan out{.schedule = schedule_with_work(about, plan, job, {.iterations = iterations}),
+                      .run = {}};
     SimulationOptions options = options_for(about, out.schedule, job);
     options.memory->device = CachingAllocator::most_memory;  // so that nothing is ever refused or given back
     out.run = simulate(out.schedule, about.cluster, options);
@@ -46,7 +38,7 @@ StepResult simulate_step(const SweepQuestion& question, const StepOptions& optio
     out.wrap = units_of(question, job);
     out.plan = evaluate(about, out.wrap, job);
     out.plan.label = runtime(job.runtime).has_units ? label_of(question.tree, out.wrap) : "whole model";
-    out.schedule = schedule_of(about, out.wrap, job);
+    out.schedule = schedule_with_work(about, out.wrap, job, {.iterations = iterations});
     SimulationOptions simulation = options_for(about, out.schedule, job);
     simulation.memory->allocator = options.allocator;
     if (options.contention) {

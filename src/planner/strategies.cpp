@@ -38,15 +38,12 @@ std::vector<StrategyTraffic> compare_strategies(const SweepQuestion& question, c
             add(other, std::string(name(strategy)));
         }
     }
-    for (const RuntimeInfo* whole : runtimes()) {
-        if (!whole->has_units && whole->strategies.front() == Strategy::no_shard) {
-            TrainingJob other = job;
-            other.runtime = whole->name;
-            other.strategy = whole->strategies.front();
-            other.mesh = usual_mesh(*whole, other.strategy, question.cluster);
-            add(other, "DDP");
-        }
-    }
+    const RuntimeInfo& whole = runtime("ddp");
+    TrainingJob other = job;
+    other.runtime = whole.name;
+    other.strategy = whole.strategies.front();
+    other.mesh = usual_mesh(whole, other.strategy, question.cluster);
+    add(other, "DDP");
     return out;
 }
 

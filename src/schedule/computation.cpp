@@ -20,6 +20,7 @@ public:
     }
     void loss() override { user_code(); }
     void loss_backward() override {}
+    void drop_output() override {}
     void keep_inputs(std::int32_t /*call*/) override {}
     void release_inputs(std::int32_t /*call*/) override {}
     std::optional<Saving> saving(std::int32_t /*call*/) const override { return std::nullopt; }
@@ -37,7 +38,7 @@ private:
 std::unique_ptr<Computation> computation_of(const LoweringInput& input, const ForwardProgram& program,
                                             Emitter& emit) {
     if (input.operators != nullptr) {
-        return std::make_unique<OperatorComputation>(*input.operators, program, emit);
+        return std::make_unique<OperatorComputation>(input, program, emit);
     }
     if (!input.work.empty()) {
         return std::make_unique<LayerComputation>(input, program, emit);

@@ -36,6 +36,9 @@ public:
     virtual void backward(std::int32_t call, const OnGradient& on_gradient) = 0;
     virtual void loss() = 0;
     virtual void loss_backward() = 0;
+    /// The loop forgets what the last forward returned beside the loss; what the one before returned goes as
+    /// the next loss is computed.
+    virtual void drop_output() = 0;
     /// A checkpoint around a call keeps its inputs from forward until it has been recomputed.
     virtual void keep_inputs(std::int32_t call) = 0;
     virtual void release_inputs(std::int32_t call) = 0;

@@ -25,9 +25,10 @@ constexpr Names<Strategy, 5> strategy_names{{{"FULL_SHARD", Strategy::full_shard
 constexpr Names<BackwardPrefetch, 3> prefetch_names{{{"BACKWARD_PRE", BackwardPrefetch::pre},
                                                      {"BACKWARD_POST", BackwardPrefetch::post},
                                                      {"none", BackwardPrefetch::none}}};
-constexpr Names<Optimizer::Kind, 3> optimizer_names{{{"adamw", Optimizer::Kind::adamw},
+constexpr Names<Optimizer::Kind, 4> optimizer_names{{{"adamw", Optimizer::Kind::adamw},
                                                      {"adam8bit", Optimizer::Kind::adam8bit},
-                                                     {"sgd", Optimizer::Kind::sgd}}};
+                                                     {"sgd", Optimizer::Kind::sgd},
+                                                     {"sgd-momentum", Optimizer::Kind::sgd_momentum}}};
 constexpr Names<Optimizer::Implementation, 3> implementation_names{
     {{"foreach", Optimizer::Implementation::foreach},
      {"fused", Optimizer::Implementation::fused},

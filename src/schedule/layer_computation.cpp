@@ -22,7 +22,8 @@ LayerComputation::LayerComputation(const LoweringInput& input, const ForwardProg
       loss_(input.loss),
       emit_(emit),
       saved_(program.calls.size(), -1),
-      inputs_kept_(program.calls.size(), -1) {
+      inputs_kept_(program.calls.size(), -1),
+      workspaces_(input.workspace_bytes, emit) {
     add_up(input.work);
     for (std::size_t c = 0; c < program.calls.size(); ++c) {
         const auto module = static_cast<std::int32_t>(program.calls[c].module);
@@ -35,7 +36,10 @@ LayerComputation::LayerComputation(const LoweringInput& input, const ForwardProg
                 {.bytes = work_[c].input_bytes, .category = Category::activation, .module = module});
         }
     }
-    logits_ = emit.buffer({.bytes = loss_.saved_bytes, .category = Category::logits});
+    constexpr std::size_t outputs = 2;
+    while (logits_.size() < outputs) {
+        logits_.push_back(emit.buffer({.bytes = loss_.saved_bytes, .category = Category::logits}));
+    }
     loss_temporary_ = emit.buffer({.bytes = loss_.temporary_bytes, .category = Category::temporary});
 }
 
@@ -60,6 +64,7 @@ void LayerComputation::forward(std::int32_t call, Forward how) {
     if (how != Forward::plain && !emit_.is_live(saved)) {
         emit_.allocate(saved);
     }
+    workspaces_.before_product(work.flops);
     const bool again = emit_.pass == Pass::recompute;
     emit_.add({.kind = OpKind::compute,
                .pass = emit_.pass,
@@ -71,6 +76,7 @@ void LayerComputation::forward(std::int32_t call, Forward how) {
 
 void LayerComputation::backward(std::int32_t call, const OnGradient& on_gradient) {
     const CallWork& work = work_[index(call)];
+    workspaces_.before_product(work.backward_flops);
     emit_.add({.kind = OpKind::compute,
                .pass = emit_.pass,
                .module = static_cast<std::int32_t>(program_.calls[index(call)].module),
@@ -84,7 +90,10 @@ void LayerComputation::backward(std::int32_t call, const OnGradient& on_gradient
 }
 
 void LayerComputation::loss() {
-    emit_.allocate(logits_);
+    const std::int32_t before = logits_[output_now_];
+    output_now_ = 1 - output_now_;
+    emit_.allocate(logits_[output_now_]);
+    emit_.release(before);
     emit_.allocate(loss_temporary_);
     emit_.add({.kind = OpKind::compute,
                .pass = emit_.pass,
@@ -99,7 +108,10 @@ void LayerComputation::loss_backward() {
                .launches = loss_.backward_launches,
                .bytes = loss_.backward_bytes});
     emit_.release(loss_temporary_);
-    emit_.release(logits_);
+}
+
+void LayerComputation::drop_output() {
+    emit_.release(logits_[output_now_]);
 }
 
 void LayerComputation::keep_inputs(std::int32_t call) {

@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "schedule/computation.hpp"
+#include "schedule/workspaces.hpp"
 
 namespace fsdplan {
 
@@ -16,6 +17,7 @@ public:
     void backward(std::int32_t call, const OnGradient& on_gradient) override;
     void loss() override;
     void loss_backward() override;
+    void drop_output() override;
     void keep_inputs(std::int32_t call) override;
     void release_inputs(std::int32_t call) override;
     std::optional<Saving> saving(std::int32_t /*call*/) const override { return std::nullopt; }
@@ -33,7 +35,9 @@ private:
     std::vector<CallWork> work_;             // by call
     std::vector<std::int32_t> saved_;        // buffer of what a call saves
     std::vector<std::int32_t> inputs_kept_;  // … of what a checkpoint around it keeps
-    std::int32_t logits_ = -1;
+    Workspaces workspaces_;
+    std::vector<std::int32_t> logits_;  // of this forward and of the one before, in turn
+    std::size_t output_now_ = 0;
     std::int32_t loss_temporary_ = -1;
 };
 

@@ -50,6 +50,8 @@ public:
         }
     }
 
+    void clip() override {}  // part of its own step
+
 protected:
     void issue(const zero::Event& event) { send(event.call, event.module, event.prefetched); }
 

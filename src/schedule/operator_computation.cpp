@@ -23,15 +23,37 @@ std::size_t index(std::int32_t i) {
     return static_cast<std::size_t>(i);
 }
 
+/// What the model returns beside the loss: the last storage in front of the loss that the graph calls logits,
+/// else the first of the last leaf, the head's. -1: none.
+std::int32_t output_of(const OperatorGraph& graph) {
+    for (std::size_t part = graph.calls.size(); part-- > 0;) {
+        std::int32_t first = -1;
+        std::int32_t logits = -1;
+        for (const MemoryEvent& event : graph.forward_of(part)) {
+            if (event.kind == Kind::allocate) {
+                first = first < 0 ? event.index : first;
+                logits =
+                    graph.storages[index(event.index)].use == Storage::Use::logits ? event.index : logits;
+            }
+        }
+        if (first >= 0) {
+            return logits >= 0 ? logits : first;
+        }
+    }
+    return -1;
+}
+
 }  // namespace
 
-OperatorComputation::OperatorComputation(const OperatorGraph& graph, const ForwardProgram& program,
+OperatorComputation::OperatorComputation(const LoweringInput& input, const ForwardProgram& program,
                                          Emitter& emit)
-    : graph_(graph),
+    : graph_(*input.operators),
       program_(program),
       emit_(emit),
-      buffer_(graph.storages.size(), -1),
-      holders_(graph.storages.size(), 0) {}
+      buffer_(input.operators->storages.size(), -1),
+      holders_(input.operators->storages.size(), 0),
+      workspaces_(input.workspace_bytes, emit),
+      output_storage_(output_of(*input.operators)) {}
 
 void OperatorComputation::allocate(std::int32_t storage) {
     std::int32_t& buffer = buffer_[index(storage)];
@@ -47,6 +69,9 @@ void OperatorComputation::allocate(std::int32_t storage) {
     holders_[index(storage)] = 1;
     if (recomputing_) {
         recomputed_.push_back(storage);
+    } else if (storage == output_storage_) {
+        hold(storage);
+        output_.push_back(buffer);
     }
 }
 
@@ -64,6 +89,7 @@ void OperatorComputation::let_go(std::int32_t storage) {
 
 void OperatorComputation::compute(std::int32_t row) {
     const Operator& op = graph_.operators[index(row)];
+    workspaces_.before_product(op.flops);
     const std::int32_t module =
         op.call < 0 ? -1 : static_cast<std::int32_t>(graph_.calls.module[index(op.call)]);
     const bool attention = op.kind != Operator::Kind::other;
@@ -177,12 +203,32 @@ void OperatorComputation::backward(std::int32_t call, const OnGradient& on_gradi
     play_backward(index(call), on_gradient);
 }
 
+// As this forward returns, the loop forgets what the one before returned.
 void OperatorComputation::loss() {
+    while (output_.size() > 1) {
+        drop_oldest_output();
+    }
     play_forward(graph_.forward_of(graph_.calls.size()), true);
 }
 
 void OperatorComputation::loss_backward() {
     play_backward(graph_.calls.size(), [](TensorIndex) {});
+}
+
+void OperatorComputation::drop_output() {
+    while (!output_.empty()) {
+        drop_oldest_output();
+    }
+}
+
+void OperatorComputation::drop_oldest_output() {
+    const std::int32_t buffer = output_.front();
+    output_.erase(output_.begin());
+    if (buffer_[index(output_storage_)] == buffer) {
+        let_go(output_storage_);
+    } else if (std::erase(replaced_, buffer) > 0) {
+        emit_.release(buffer);
+    }
 }
 
 void OperatorComputation::keep_inputs(std::int32_t call) {
@@ -210,9 +256,12 @@ std::optional<Computation::Saving> OperatorComputation::saving(std::int32_t call
 
 void OperatorComputation::free_graph() {
     for (std::size_t s = 0; s < holders_.size(); ++s) {
+        const bool held_by_loop = std::ranges::find(output_, buffer_[s]) != output_.end();
         if (holders_[s] > 0) {
-            holders_[s] = 0;
-            emit_.release(buffer_[s]);
+            holders_[s] = held_by_loop ? 1 : 0;
+            if (!held_by_loop) {
+                emit_.release(buffer_[s]);
+            }
         }
     }
     for (const std::int32_t buffer : replaced_) {

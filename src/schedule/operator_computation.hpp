@@ -4,6 +4,7 @@
 
 #include "fsdplan/operators.hpp"
 #include "schedule/computation.hpp"
+#include "schedule/workspaces.hpp"
 
 namespace fsdplan {
 
@@ -11,13 +12,14 @@ namespace fsdplan {
 /// makes of the order.
 class OperatorComputation final : public Computation {
 public:
-    /// `program` is that of the graph's own calls.
-    OperatorComputation(const OperatorGraph& graph, const ForwardProgram& program, Emitter& emit);
+    /// `program` is that of the calls of `input.operators`.
+    OperatorComputation(const LoweringInput& input, const ForwardProgram& program, Emitter& emit);
 
     void forward(std::int32_t call, Forward how) override;
     void backward(std::int32_t call, const OnGradient& on_gradient) override;
     void loss() override;
     void loss_backward() override;
+    void drop_output() override;
     void keep_inputs(std::int32_t call) override;
     void release_inputs(std::int32_t call) override;
     std::optional<Saving> saving(std::int32_t call) const override;
@@ -36,6 +38,7 @@ private:
         std::size_t saves_end = 0;
     };
     static Stop stop_of(Events events);
+    void drop_oldest_output();
     void hold(std::int32_t storage);
     void allocate(std::int32_t storage);
     void let_go(std::int32_t storage);
@@ -49,6 +52,9 @@ private:
     std::vector<std::int32_t> replaced_;    // buffers of storages that were computed anew while they lived
     std::vector<std::int32_t> recomputed_;  // storages that the recomputation under way holds
     bool recomputing_ = false;
+    Workspaces workspaces_;
+    std::int32_t output_storage_;       // what the model returns beside the loss
+    std::vector<std::int32_t> output_;  // its buffers that the loop holds, the oldest first
 };
 
 }  // namespace fsdplan

@@ -24,26 +24,67 @@ std::int64_t passes(const Optimizer& optimizer) {
             return 8;
         case Kind::sgd:
             return 3;
+        case Kind::sgd_momentum:
+            return 6;
     }
     return 16;
 }
 
-std::int64_t temporary_bytes(const Optimizer& optimizer, const LocalParameters& parameters) {
+/// Buffers that one step needs beside the states.
+class Temporaries {
+public:
+    Temporaries(Emitter& emit, const TrainingJob& job) : emit_(emit), job_(job) {}
+
+    void allocate_all(const LocalParameters& parameters) {
+        for (const std::int64_t bytes : parameters.each_bytes) {
+            held_.push_back(allocate(bytes));
+        }
+    }
+    void release_all() {
+        for (const std::int32_t buffer : held_) {
+            emit_.release(buffer);
+        }
+        held_.clear();
+    }
+
+    // denom = (second_moment.sqrt() / correction).add_(eps): a variable keeps the last one meanwhile.
+    void one_by_one(const LocalParameters& parameters) {
+        for (const std::int64_t bytes : parameters.each_bytes) {
+            const std::int32_t root = allocate(bytes);
+            const std::int32_t quotient = allocate(bytes);
+            emit_.release(root);
+            release_all();
+            held_.push_back(quotient);
+        }
+        release_all();
+    }
+
+    // Moments of one parameter in float32.
+    void dequantised(const LocalParameters& parameters) {
+        held_.push_back(allocate(2 * parameters.largest_bytes));
+    }
+
+private:
+    std::int32_t allocate(std::int64_t bytes) {
+        const std::int32_t buffer =
+            emit_.buffer({.bytes = job_.offload ? 0 : bytes, .category = Category::optimizer_temporary});
+        emit_.allocate(buffer);
+        return buffer;
+    }
+
+    Emitter& emit_;
+    const TrainingJob& job_;
+    std::vector<std::int32_t> held_;
+};
+
+void hold(Temporaries& temporaries, const Optimizer& optimizer, const LocalParameters& parameters) {
     if (optimizer.kind == Kind::adam8bit) {
-        return 2 * parameters.largest_bytes;  // moments of one parameter in float32
+        temporaries.dequantised(parameters);
+    } else if (optimizer.kind == Kind::adamw && optimizer.implementation == Implementation::foreach) {
+        temporaries.allocate_all(parameters);
+    } else if (optimizer.kind == Kind::adamw && optimizer.implementation == Implementation::for_loop) {
+        temporaries.one_by_one(parameters);
     }
-    if (optimizer.kind == Kind::sgd) {
-        return 0;
-    }
-    switch (optimizer.implementation) {
-        case Implementation::foreach:
-            return parameters.bytes;
-        case Implementation::for_loop:
-            return 2 * parameters.largest_bytes;
-        case Implementation::fused:
-            return 0;
-    }
-    return 0;
 }
 
 }  // namespace
@@ -64,6 +105,8 @@ StateBuffers optimizer_states(const TrainingJob& job, std::int64_t numel, DType 
             const std::int64_t moment = numel + scale_bytes * ceil_div(numel, block_of_8bit);
             return StateBuffers(StateBuffer{moment, on_host}, StateBuffer{moment, on_host});
         }
+        case Kind::sgd_momentum:
+            return StateBuffers(StateBuffer{bytes, on_host});
         case Kind::sgd:
             break;
     }
@@ -82,6 +125,9 @@ void LocalParameters::add(std::int64_t more_numel, DType dtype) {
     const std::int64_t more = bytes_of(more_numel, dtype).count;
     numel += more_numel;
     bytes += more;
+    if (more > 0) {
+        each_bytes.push_back(more);
+    }
     largest_bytes = std::max(largest_bytes, more);
 }
 
@@ -89,16 +135,14 @@ void emit_optimizer(Emitter& emit, const TrainingJob& job, const LocalParameters
     if (parameters.numel == 0) {
         return;
     }
-    const std::int32_t temporary =
-        emit.buffer({.bytes = job.offload ? 0 : temporary_bytes(job.optimizer, parameters),
-                     .category = Category::optimizer_temporary});
-    emit.allocate(temporary);
+    Temporaries temporaries(emit, job);
+    hold(temporaries, job.optimizer, parameters);
     emit.add({.kind = job.offload ? OpKind::host : OpKind::compute,
               .pass = emit.pass,
               .target = job.offload ? static_cast<std::int32_t>(HostWork::optimizer) : -1,
               .launches = job.optimizer.implementation == Implementation::foreach ? 12 : 1,
               .bytes = passes(job.optimizer) * parameters.bytes});
-    emit.release(temporary);
+    temporaries.release_all();
 }
 
 void exchange_norms(Emitter& emit, const TrainingJob& job, DType dtype, std::int64_t norms) {

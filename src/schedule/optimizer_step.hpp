@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstddef>
+#include <vector>
 
 #include "schedule/emitter.hpp"
 
@@ -31,7 +32,7 @@ private:
 ///
 /// AdamW: two moments in the parameter's dtype and a float32 count of steps, which lies in host memory unless
 /// the implementation is fused. 8-bit Adam: a byte an element and moment, a float32 scale for 256 elements;
-/// below 4,096 elements the moments stay in float32. SGD without momentum: nothing.
+/// below 4,096 elements the moments stay in float32. SGD: nothing, or a momentum in the parameter's dtype.
 StateBuffers optimizer_states(const TrainingJob& job, std::int64_t numel, DType dtype);
 
 /// Allocates them on `unit`'s account; -1: on nobody's.
@@ -43,12 +44,14 @@ struct LocalParameters {
     std::int64_t numel = 0;
     std::int64_t bytes = 0;
     std::int64_t largest_bytes = 0;  ///< of one parameter
+    std::vector<std::int64_t> each_bytes;
 
     void add(std::int64_t more_numel, DType dtype);
 };
 
 /// The step over them: its kernels and what it holds meanwhile. AdamW: foreach keeps the square roots of all
-/// second moments, for-loop two temporaries of the largest parameter, fused nothing.
+/// second moments, a tensor each; for-loop two temporaries of one parameter and still the last of the one
+/// before; fused nothing.
 void emit_optimizer(Emitter& emit, const TrainingJob& job, const LocalParameters& parameters);
 
 /// What clip_grad_norm_ exchanges: `norms` partial norms, inside the shard group.

@@ -163,25 +163,42 @@ void TrainingLoop::list_regions() {
 
 void TrainingLoop::run(UnitRuntime& runtime) {
     runtime_ = &runtime;
-    module_buffers_ = emit.buffer({.bytes = buffer_bytes(std::nullopt), .category = Category::module_buffer});
-    emit.allocate(module_buffers_);
+    allocate_module_buffers(std::nullopt);
     allocate_outside_units();
     runtime.begin();
+    for (const std::int64_t bytes : input_.input_bytes) {
+        allocate_bytes(bytes, Category::input);
+    }
     for (iteration_ = 0; iteration_ < input_.iterations; ++iteration_) {
         out_.iteration_begin.push_back(static_cast<std::int64_t>(out_.ops.size()));
         step();
     }
 }
 
-// cuBLAS has a workspace for each thread that calls it: the user's, and autograd's for the device.
-void TrainingLoop::need_workspaces(std::size_t count) {
-    for (; workspaces_ < count; ++workspaces_) {
-        allocate_bytes(input_.workspace_bytes, Category::workspace);
-    }
-}
-
 void TrainingLoop::allocate_bytes(std::int64_t bytes, Category category) {
     emit.allocate(emit.buffer({.bytes = bytes, .category = category}));
+}
+
+// The variable that holds the loss of the forward before forgets it when this one returns.
+void TrainingLoop::hold_loss() {
+    if (!computation_->is_priced()) {
+        return;
+    }
+    constexpr std::size_t held = 2;
+    while (losses_.size() < held) {
+        losses_.push_back(
+            emit.buffer({.bytes = bytes_of(1, DType::float32).count, .category = Category::temporary}));
+    }
+    const std::int32_t before = losses_[loss_now_];
+    loss_now_ = 1 - loss_now_;
+    emit.allocate(losses_[loss_now_]);
+    emit.release(before);
+}
+
+void TrainingLoop::end_output(OutputLife life) {
+    if (job.output == life) {
+        computation_->drop_output();
+    }
 }
 
 // Parameters that no unit manages lie whole on every rank; their gradients and states stay too.
@@ -203,29 +220,33 @@ void TrainingLoop::allocate_outside_units() {
 }
 
 void TrainingLoop::cast_buffers(DType dtype) {
-    const std::int32_t cast =
-        emit.buffer({.bytes = buffer_bytes(dtype), .category = Category::module_buffer});
-    emit.allocate(cast);
-    emit.release(module_buffers_);
-    module_buffers_ = cast;
+    const std::vector<std::int32_t> before = std::move(module_buffers_);
+    allocate_module_buffers(dtype);
+    for (const std::int32_t buffer : before) {
+        emit.release(buffer);
+    }
 }
 
 // The floating-point ones in `dtype`, if it is given.
-std::int64_t TrainingLoop::buffer_bytes(std::optional<DType> dtype) const {
+void TrainingLoop::allocate_module_buffers(std::optional<DType> dtype) {
     std::vector<TensorIndex> distinct = tree.buffer;
     std::ranges::sort(distinct);
     distinct.erase(std::unique(distinct.begin(), distinct.end()), distinct.end());
-    std::int64_t bytes = 0;
+    module_buffers_.clear();
     for (const TensorIndex t : distinct) {
         const Tensor& tensor = tree.tensors[at(t)];
-        bytes += bytes_of(tensor.numel,
-                          is_floating_point(tensor.dtype) ? dtype.value_or(tensor.dtype) : tensor.dtype)
-                     .count;
+        const DType held = is_floating_point(tensor.dtype) ? dtype.value_or(tensor.dtype) : tensor.dtype;
+        module_buffers_.push_back(
+            emit.buffer({.bytes = bytes_of(tensor.numel, held).count, .category = Category::module_buffer}));
+        emit.allocate(module_buffers_.back());
     }
-    return bytes;
 }
 
 void TrainingLoop::step() {
+    if (job.zero_grad_first) {
+        emit.pass = Pass::forward;
+        runtime_->zero_grad();
+    }
     for (std::int64_t i = 0; i < job.accumulate; ++i) {
         const bool last = i + 1 == job.accumulate;
         emit.pass = Pass::forward;
@@ -245,7 +266,13 @@ void TrainingLoop::step() {
     emit.pass = Pass::optimizer;
     runtime_->optimizer_step();
     emit.mark(Mark::optimizer_step);
-    runtime_->zero_grad();
+    if (!job.zero_grad_first) {
+        runtime_->zero_grad();
+    }
+    // The loss is also part of the model's output.
+    if (!losses_.empty() && job.output != OutputLife::next_forward) {
+        emit.release(losses_[loss_now_]);
+    }
     emit.mark(Mark::zero_grad);
 }
 
@@ -258,29 +285,37 @@ void TrainingLoop::forward_backward() {
     recomputed_.assign(calls, 0);
     grad_enabled_ = true;
 
-    need_workspaces(1);
+    loss_node_ = -1;
     walk(0);
-    const std::int32_t root = tape.add(Tape::Kind::loss, 0);
-    for (const std::int32_t source : program.output_from) {
-        const std::int32_t to = target(source, -1);
-        if (to >= 0) {
-            tape.edge(root, to);
-        }
+    if (loss_node_ < 0) {
+        compute_loss(-1);
     }
-    computation_->loss();
+    end_output(OutputLife::loss);
     emit.mark(Mark::loss);
 
     emit.pass = Pass::backward;
     in_backward_ = true;
-    need_workspaces(2);
     BackwardVisitor visitor{*this};
-    tape.backward(root, visitor);
+    tape.backward(job.loss_in_model && output_[0] >= 0 ? output_[0] : loss_node_, visitor);
     user_code();
     runtime_->end_of_backward();
     computation_->free_graph();
     user_code();
     in_backward_ = false;
     emit.mark(Mark::backward_end);
+    end_output(OutputLife::backward);
+}
+
+void TrainingLoop::compute_loss(std::int32_t reader) {
+    loss_node_ = tape.add(Tape::Kind::loss, 0);
+    for (const std::int32_t source : program.output_from) {
+        const std::int32_t to = target(source, reader);
+        if (to >= 0) {
+            tape.edge(loss_node_, to);
+        }
+    }
+    computation_->loss();
+    hold_loss();
 }
 
 // Forward of one call. False when a recompute has all that it needs and stops.
@@ -325,6 +360,9 @@ bool TrainingLoop::body(std::int32_t call, bool with_unit, bool with_marks) {
     }
     if (!children(call)) {
         return false;
+    }
+    if (call == 0 && job.loss_in_model && !in_backward_) {
+        compute_loss(0);
     }
     if (unit >= 0 && with_marks) {
         emit.mark_module(Mark::forward_end, module, unit);
@@ -379,7 +417,8 @@ void TrainingLoop::add_output_node(std::int32_t call) {
     if (!output_requires_grad(call)) {
         return;
     }
-    if (results.size() == 1) {
+    const bool returns_loss = call == 0 && loss_node_ >= 0;
+    if (results.size() == 1 && !returns_loss) {
         for (std::int32_t inner = call + 1; inner <= results.front(); ++inner) {
             if (output_[index(inner)] >= 0 && program.inside(results.front(), inner) &&
                 results_[index(inner)] == results) {
@@ -389,9 +428,12 @@ void TrainingLoop::add_output_node(std::int32_t call) {
         }
     }
     const std::int32_t node = tape.add(Tape::Kind::output, call);
+    if (returns_loss) {
+        tape.edge(node, loss_node_);
+    }
     for (const std::int32_t result : results) {
         const std::int32_t to = target(result, call);
-        if (to >= 0) {
+        if (to >= 0 && !returns_loss) {
             tape.edge(node, to);
         }
     }

@@ -113,11 +113,13 @@ private:
     void recompute(std::int32_t region);
     void recompute_reentrant(std::int32_t region);
     void allocate_outside_units();
-    void need_workspaces(std::size_t count);
+    void hold_loss();
+    void end_output(OutputLife life);
+    void compute_loss(std::int32_t reader);
     void allocate_bytes(std::int64_t bytes, Category category);
     bool is_unit_call(std::int32_t call) const { return unit_of_call_[index(call)] >= 0; }
 
-    std::int64_t buffer_bytes(std::optional<DType> dtype) const;
+    void allocate_module_buffers(std::optional<DType> dtype);
 
     const LoweringInput& input_;
     Schedule& out_;
@@ -141,6 +143,9 @@ private:
     std::vector<std::int32_t> output_;
     std::vector<std::int32_t> inputs_;
     std::vector<char> recomputed_;
+    std::vector<std::int32_t> losses_;  // of this forward and of the one before, in turn
+    std::size_t loss_now_ = 0;
+    std::int32_t loss_node_ = -1;
 
     bool grad_enabled_ = true;
     bool in_backward_ = false;
@@ -148,8 +153,7 @@ private:
     std::int32_t border_ = -1;  // reentrant region that is being recomputed
     std::int32_t stop_at_ = -1;
     std::int32_t iteration_ = 0;
-    std::size_t workspaces_ = 0;
-    std::int32_t module_buffers_ = -1;
+    std::vector<std::int32_t> module_buffers_;
 };
 
 }  // namespace fsdplan

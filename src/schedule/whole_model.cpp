@@ -2,6 +2,9 @@
 
 #include <algorithm>
 
+#include "schedule/gradient_norm.hpp"
+#include "schedule/optimizer_step.hpp"
+
 namespace fsdplan {
 namespace {
 
@@ -54,6 +57,7 @@ WholeModel::WholeModel(const LoweringInput& input, WrapPlan plan, Schedule& out)
                .loss = input.loss,
                .operators = input.operators,
                .workspace_bytes = input.workspace_bytes,
+               .input_bytes = input.input_bytes,
                .unread = input.unread,
                .rank = input.rank,
                .iterations = input.iterations},
@@ -146,6 +150,34 @@ std::int32_t WholeModel::buffer(std::int64_t bytes, Category category, Stream st
 void WholeModel::drop_gradient(Row& r) {
     emit.release(r.gradient);
     r.has_gradient = false;
+}
+
+// torch.nn.utils.clip_grad_norm_; every rank has all gradients.
+void WholeModel::clip() {
+    std::vector<LocalGradient> gradients;
+    for (const Row& r : parameter_rows) {
+        if (r.trainable && r.read) {
+            gradients.push_back({.numel = r.numel, .dtype = r.dtype});
+        }
+    }
+    if (!gradients.empty() && !job.offload) {
+        norms_by_foreach(emit, gradients, false);
+    }
+}
+
+void WholeModel::step_over_rows() {
+    emit.host(HostWork::optimizer, -1);
+    LocalParameters local;
+    for (const Row& r : parameter_rows) {
+        if (r.trainable) {
+            local.add(r.numel, r.dtype);
+            if (!has_states_) {
+                create_states(emit, job, r.numel, r.dtype, whole);
+            }
+        }
+    }
+    has_states_ = true;
+    emit_optimizer(emit, job, local);
 }
 
 void WholeModel::send(const CollectiveCall& call, std::int32_t unit, bool prefetched) {

@@ -27,7 +27,7 @@ public:
     void post_forward(std::int32_t /*unit*/, std::int32_t /*call*/) override {}
     void hook(const Tape::Hook& /*hook*/) override {}
     void node(const Tape::Node& node) override;
-    void clip() override {}
+    void clip() override;
     void zero_grad() override;
     bool tracks(TensorIndex t) const override { return loop.tree.tensors[at(t)].requires_grad; }
     std::int32_t gradient_node(TensorIndex t) override;
@@ -58,6 +58,8 @@ protected:
     std::vector<std::int32_t> trained_rows() const;
     std::int32_t buffer(std::int64_t bytes, Category category, Stream stream = Stream::compute);
     void drop_gradient(Row& r);
+    /// The optimizer over the trainable rows; creates their states the first time.
+    void step_over_rows();
     /// A collective on the communication stream, behind all that has been computed.
     void send(const CollectiveCall& call, std::int32_t unit = -1, bool prefetched = false);
     /// Computation goes on when everything sent has arrived.
@@ -71,6 +73,9 @@ protected:
     std::vector<Row> parameter_rows;
     std::vector<std::int32_t> row_of;  // by tensor
     bool last_microbatch = true;
+
+private:
+    bool has_states_ = false;
 };
 
 /// Streams of a runtime that talks over one communicator.

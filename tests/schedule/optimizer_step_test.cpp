@@ -2,7 +2,9 @@
 
 #include <gtest/gtest.h>
 
-#include <numeric>
+#include <algorithm>
+
+#include "support/schedule_bytes.hpp"
 
 namespace fsdplan {
 namespace {
@@ -19,11 +21,9 @@ std::int64_t temporary_bytes(const TrainingJob& job, const LocalParameters& para
     Schedule schedule;
     Emitter emit(schedule);
     emit_optimizer(emit, job, parameters);
-    std::int64_t bytes = 0;
-    for (const Op& op : schedule.ops) {
-        bytes += op.kind == OpKind::allocate ? op.bytes : 0;
-    }
-    return bytes;
+    const std::vector<std::int64_t> bytes = test::bytes_over_time(schedule, Category::optimizer_temporary);
+    EXPECT_EQ(bytes.back(), 0);
+    return std::ranges::max(bytes);
 }
 
 TEST(OptimizerStates, AdamKeepsTwoMoments) {
@@ -42,6 +42,8 @@ TEST(OptimizerStates, EightBitsOnlyForLargeTensors) {
     EXPECT_EQ(device_bytes(job, 4096), 2 * (4096 + 16 * 4));  // 16 blocks of 256 with a scale each
     job.optimizer = {.kind = Optimizer::Kind::sgd};
     EXPECT_EQ(device_bytes(job, 4096), 0);
+    job.optimizer = {.kind = Optimizer::Kind::sgd_momentum};
+    EXPECT_EQ(device_bytes(job, 4096), 4 * 4096);
 }
 
 TEST(OptimizerStep, TemporariesFollowTheImplementation) {
@@ -52,6 +54,8 @@ TEST(OptimizerStep, TemporariesFollowTheImplementation) {
     EXPECT_EQ(temporary_bytes(job, parameters), 4000);
     job.optimizer.implementation = Optimizer::Implementation::for_loop;
     EXPECT_EQ(temporary_bytes(job, parameters), 2 * 3600);
+    parameters.add(900, DType::float32);  // behind one whose quotient is still there
+    EXPECT_EQ(temporary_bytes(job, parameters), 400 + 2 * 3600);
     job.optimizer.implementation = Optimizer::Implementation::fused;
     EXPECT_EQ(temporary_bytes(job, parameters), 0);
 }

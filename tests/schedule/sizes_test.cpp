@@ -186,7 +186,7 @@ TEST(TrainingJob, RefusesMeshesOfAnotherSize) {
 }
 
 TEST(TrainingJob, NamesParseBackToThemselves) {
-    for (const char* text : {"adamw:fused", "adamw:for-loop", "adam8bit", "sgd"}) {
+    for (const char* text : {"adamw:fused", "adamw:for-loop", "adam8bit", "sgd", "sgd-momentum"}) {
         EXPECT_EQ(name(parse_optimizer(text)), text);
     }
     for (const char* text : {"none", "blocks", "every:3", "selective"}) {

@@ -105,8 +105,8 @@ void JobOptions::declare(Arguments& arguments) {
     arguments.list("--seq", sequence, "tokens of a sequence; the model's longest, at most 8192", 1, most);
     arguments.list("--accumulate", accumulate, "micro-batches of a step; 1", 1, most);
     arguments.flag("--no-sync", no_sync, "reduce gradients in the last micro-batch only");
-    arguments.list("--optimizer", optimizer, "adamw[:foreach|fused|for-loop], adam8bit or sgd; adamw:foreach",
-                   "NAME");
+    arguments.list("--optimizer", optimizer,
+                   "adamw[:foreach|fused|for-loop], adam8bit, sgd or sgd-momentum; adamw:foreach", "NAME");
     arguments.list("--activation-checkpointing", activation_checkpointing,
                    "none, blocks, every:N or selective; none", "MODE");
     arguments.list("--loss", loss, "cross-entropy, chunked:N, low-precision, fused:N or none; cross-entropy",

@@ -1,7 +1,6 @@
 #include <array>
 
 #include "schedule/ddp_buckets.hpp"
-#include "schedule/optimizer_step.hpp"
 #include "schedule/whole_model.hpp"
 
 // DistributedDataParallel: buckets of gradients are all-reduced while backward goes on.
@@ -55,29 +54,21 @@ public:
             emit.copy(bytes_of(bucket.numel, bucket.dtype).count, 0, Stream::compute);
         }
         for (const Row& r : parameter_rows) {
-            emit.relabel(r.gradient, Category::gradient_shard);  // the optimizer reads them as they are
+            if (!job.gradient_as_bucket_view) {
+                emit.relabel(r.gradient, Category::gradient_shard);  // the optimizer reads them as they are
+            }
         }
     }
 
-    void optimizer_step() override {
-        emit.host(HostWork::optimizer, -1);
-        LocalParameters local;
-        for (const Row& r : parameter_rows) {
-            if (r.trainable) {
-                local.add(r.numel, r.dtype);
-                if (first_step_) {
-                    create_states(emit, job, r.numel, r.dtype, 0);
-                }
-            }
-        }
-        first_step_ = false;
-        emit_optimizer(emit, job, local);
-    }
+    void optimizer_step() override { step_over_rows(); }
 
 protected:
     void gradient_ready(std::int32_t r) override {
         if (synchronised_) {
             emit.copy(row(r).bytes(), 0, Stream::compute);  // into its bucket
+            if (job.gradient_as_bucket_view) {
+                emit.release(row(r).gradient);  // which becomes a view of it
+            }
         }
         issue(reducer_.gradient(r));
     }
@@ -137,7 +128,6 @@ private:
     ddp::Reducer reducer_;
     std::vector<std::int32_t> buckets_;
     bool synchronised_ = true;
-    bool first_step_ = true;
 };
 
 Schedule lower_ddp(const LoweringInput& input) {

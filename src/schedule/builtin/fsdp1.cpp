@@ -3,6 +3,7 @@
 #include <deque>
 
 #include "schedule/fsdp1_handle.hpp"
+#include "schedule/gradient_norm.hpp"
 #include "schedule/optimizer_step.hpp"
 
 // FullyShardedDataParallel: one flat parameter a unit, gathered in one piece.
@@ -16,7 +17,8 @@ enum Action : std::int32_t { pre_backward_hook, frozen_hook };
 
 class Fsdp1 final : public UnitRuntime {
 public:
-    Fsdp1(const LoweringInput& input, Schedule& out) : job_(input.job), loop_(input, out), emit_(loop_.emit) {
+    Fsdp1(const LoweringInput& input, Schedule& out)
+        : plan_(input.plan), job_(input.job), loop_(input, out), emit_(loop_.emit) {
         handles_ = handles_of(loop_, input.rank);
         gradient_of_.resize(loop_.tree.tensors.size(), -1);
         for (const Handle& h : handles_) {
@@ -29,9 +31,15 @@ public:
     void run() { loop_.run(*this); }
 
     void begin() override {
-        for (std::size_t u = 0; u < handles_.size(); ++u) {
-            if (handles_[u].exists) {
-                emit_.allocate(handles_[u].shard);
+        for (const std::int32_t u : construction_order()) {
+            Handle& h = handle(u);
+            if (!h.exists) {
+                continue;
+            }
+            if (job_.fsdp1.built_on_device) {
+                construct(h, u);
+            } else {
+                emit_.allocate(h.shard);
             }
         }
     }
@@ -145,6 +153,11 @@ public:
     }
 
     void clip() override {
+        norms_one_by_one(emit_, local_gradients());
+        if (norm_ < 0) {
+            norm_ = add_buffer(emit_, -1, 1, DType::float32, Category::temporary, Stream::compute);
+            emit_.allocate(norm_);  // stays: each step replaces it
+        }
         if (std::ranges::none_of(handles_, [](const Handle& h) { return h.exists && h.sharded(); })) {
             return;
         }
@@ -205,6 +218,41 @@ private:
 
     Handle& handle(std::int32_t unit) { return handles_[static_cast<std::size_t>(unit)]; }
 
+    /// Units as numbered here, in the order in which the plan constructs them.
+    std::vector<std::int32_t> construction_order() const {
+        std::vector<std::int32_t> order;
+        for (const std::int32_t constructed : plan_.construction_order) {
+            const Unit* unit = &plan_.units[static_cast<std::size_t>(constructed)];
+            const auto found = std::ranges::find(loop_.units, unit, &LoopUnit::plan);
+            order.push_back(static_cast<std::int32_t>(found - loop_.units.begin()));
+        }
+        return order;
+    }
+
+    // FlatParamHandle: the parameters are concatenated, the shard is cloned from that, and only then do the
+    // whole ones go.
+    void construct(const Handle& h, std::int32_t unit) {
+        std::vector<std::int32_t> whole;
+        const auto hold = [&](std::int64_t numel) {
+            whole.push_back(
+                add_buffer(emit_, unit, numel, h.settings.orig, Category::unsharded, Stream::compute));
+            emit_.allocate(whole.back());
+        };
+        for (const Handle::Member& member : h.members) {
+            hold(member.numel);
+        }
+        if (h.sharded()) {
+            hold(h.numel);
+        }
+        if (job_.offload) {
+            hold(h.shard_numel);  // moved to the host at the end
+        }
+        emit_.allocate(h.shard);
+        for (const std::int32_t buffer : whole) {
+            emit_.release(buffer);
+        }
+    }
+
     static bool keeps_after_forward(Strategy strategy) {
         return strategy == Strategy::shard_grad_op || strategy == Strategy::hybrid_shard_zero2;
     }
@@ -264,6 +312,25 @@ private:
         if (job_.param_dtype) {
             loop_.user_code();  // the inputs are cast
         }
+    }
+
+    std::vector<LocalGradient> local_gradients() const {
+        std::vector<LocalGradient> gradients;
+        for (const Handle& h : handles_) {
+            if (!h.ever_reduced) {
+                continue;
+            }
+            if (!job_.use_orig_params) {
+                gradients.push_back({.numel = h.shard_numel});
+                continue;
+            }
+            for (const Handle::Member& member : h.members) {
+                if (member.trainable && member.local_numel > 0) {
+                    gradients.push_back({.numel = member.local_numel});
+                }
+            }
+        }
+        return gradients;
     }
 
     void drop_gradients() {
@@ -633,6 +700,7 @@ private:
         }
     }
 
+    const WrapPlan& plan_;
     const TrainingJob& job_;
     TrainingLoop loop_;
     Emitter& emit_;
@@ -641,6 +709,7 @@ private:
     std::vector<std::int32_t> pre_forward_order_;
     std::vector<std::int32_t> post_forward_order_;
     std::deque<std::int32_t> free_events_;
+    std::int32_t norm_ = -1;
     bool initialized_ = false;
     bool first_iteration_ = true;
     bool sync_gradients_ = true;

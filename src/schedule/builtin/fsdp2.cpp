@@ -3,6 +3,7 @@
 #include <deque>
 
 #include "schedule/gradient_division.hpp"
+#include "schedule/gradient_norm.hpp"
 #include "schedule/optimizer_step.hpp"
 #include "schedule/reshard_ranks.hpp"
 #include "schedule/training_loop.hpp"
@@ -252,20 +253,21 @@ public:
     }
 
     void clip() override {
-        std::int64_t parameters = 0;
-        DType dtype = DType::float32;
+        std::vector<LocalGradient> gradients;
         for (const Group& g : groups_) {
             for (const Member& m : g.members) {
                 if (m.trainable && g.has_sharded_gradient && reduced_[at(m.tensor)] != 0) {
-                    ++parameters;
-                    dtype = m.orig;
+                    gradients.push_back({.numel = m.owned_numel, .dtype = m.orig});
                 }
             }
         }
-        if (parameters == 0) {
+        if (gradients.empty()) {
             return;
         }
-        exchange_norms(emit_, job_, dtype, parameters);
+        if (!job_.offload) {
+            norms_by_foreach(emit_, gradients, true);
+        }
+        exchange_norms(emit_, job_, gradients.back().dtype, static_cast<std::int64_t>(gradients.size()));
     }
 
     void optimizer_step() override {
@@ -942,7 +944,7 @@ private:
             }
         }
         if (job_.offload) {
-            emit_.copy(bytes_of(numel, g.orig).count, unit, last, OpKind::to_host);
+            result = to_host(g, unit, result, numel, last);
         }
         if (g.has_sharded_gradient) {
             emit_.copy(bytes_of(numel, g.orig).count, unit, last);
@@ -962,6 +964,21 @@ private:
         emit_.release(g.partial);
         g.partial = -1;
         post_reduce_ = last;
+    }
+
+    // The stream's later work runs behind the copy, so that the device's gradient goes at once.
+    std::int32_t to_host(Group& g, std::int32_t unit, std::int32_t gradient, std::int64_t numel,
+                         Stream stream) {
+        const std::int64_t bytes = bytes_of(numel, g.orig).count;
+        const std::int32_t host = pooled(g.reduce_buffers, {.bytes = bytes,
+                                                            .category = Category::gradient_shard,
+                                                            .stream = Stream::compute,
+                                                            .on_host = true,
+                                                            .unit = unit});
+        emit_.allocate(host);
+        emit_.copy(bytes, unit, stream, OpKind::to_host);
+        emit_.release(gradient);
+        return host;
     }
 
     bool has_replicas() const { return job_.mesh.replicate > 1; }

@@ -112,13 +112,9 @@ private:
         same("post_fwd_shard", sum({"post_fwd_shard"}), own({Category::post_forward_shard}));
         same("mp_shard", sum({"mp_shard"}), own({Category::low_precision_shard}));
         same("gather", sum({"ag", "ag_in"}), own({Category::gather_buffer, Category::gather_input}));
-        // Buffers that were cast count as act; clip_grad_norm_ of FSDP1 leaves its norm in tmp.
-        constexpr std::int64_t norm_bytes = 4;
-        const json::Value run = recording_.at("case");
-        const bool clips = run.at("engine").string() == "fsdp1" && run.find("clip").has_value();
+        // Buffers that were cast count as act.
         same("gradients and buffers",
-             sum({"sgrad", "ugrad", "rs", "rs_in", "rs_out", "tmp", "act", "opt_tmp", "buf"}) -
-                 (clips ? norm_bytes : 0),
+             sum({"sgrad", "ugrad", "rs", "rs_in", "rs_out", "tmp", "act", "opt_tmp", "buf"}),
              own({Category::gradient_shard, Category::gradient, Category::reduce_input,
                   Category::reduce_output, Category::module_buffer, Category::temporary,
                   Category::optimizer_temporary}));

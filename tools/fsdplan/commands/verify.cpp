@@ -26,6 +26,12 @@ void print_text(const Verification& result) {
         fmt::print("{} tables of thresholds: {} match, {} differ\n", result.tables, result.tables_match,
                    result.tables - result.tables_match);
     }
+    for (const Accuracy& a : accuracies(result)) {
+        fmt::print(
+            "{}, {} values: median error {:.2f} %, worst {:.2f} % ({}); within 0.5 %: {}, 2 %: {}, 5 %: {}\n",
+            a.quantity, a.count, 100.0 * a.median, 100.0 * a.worst, a.worst_case, a.within_half_percent,
+            a.within_two_percent, a.within_five_percent);
+    }
     fmt::print("{} cases: {} match, {} differ, {} skipped\n", result.cases, result.match, result.differ,
                result.skipped);
 }
@@ -46,6 +52,11 @@ void print_json(const Verification& result) {
     out["skips"] = nlohmann::ordered_json::array();
     for (const Skip& skip : result.skips) {
         out["skips"].push_back({{"case", skip.case_name}, {"reason", skip.reason}});
+    }
+    out["deviations"] = nlohmann::ordered_json::array();
+    for (const Deviation& d : result.deviations) {
+        out["deviations"].push_back(
+            {{"quantity", d.quantity}, {"case", d.case_name}, {"expected", d.expected}, {"got", d.got}});
     }
     fmt::print("{}\n", out.dump(1, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
 }

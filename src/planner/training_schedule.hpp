@@ -1,0 +1,25 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "planner/evaluation.hpp"
+
+namespace fsdplan {
+
+/// What a lowering is told beside the plan and the job.
+struct TrainingRun {
+    int iterations = 2;
+    std::span<const std::int64_t> input_bytes{};  ///< see LoweringInput
+    std::optional<std::int64_t> rank{};
+};
+
+/// The training of a plan with what the user's own computation costs and holds.
+Schedule schedule_with_work(const Evaluation& about, const WrapPlan& plan, const TrainingJob& job,
+                            const TrainingRun& run);
+
+/// The same from the beginning: the only place that a caller without an Evaluation needs.
+Schedule training_schedule(const ModelGraph& model, const ModuleTree& tree, const WrapPlan& plan,
+                           const TrainingJob& job, const Cluster& cluster, const TrainingRun& run);
+
+}  // namespace fsdplan
