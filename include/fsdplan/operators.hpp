@@ -81,6 +81,8 @@ struct OperatorGraph {
     std::vector<std::int32_t> input_begin;  ///< calls + 1 entries, as storages are passed to each call
     std::vector<std::int32_t> input;        ///< storages
 
+    /// Whether the model's own forward works out the loss.
+    bool loss_in_model = false;
     /// What could not be described exactly, one sentence each.
     std::vector<std::string> notes;
 

@@ -88,7 +88,7 @@ std::optional<ModuleIndex> Eager::child(ModuleIndex m, std::string_view name) co
 std::int32_t Eager::allocate(std::int64_t bytes) {
     touch();
     const auto storage = static_cast<std::int32_t>(graph_.storages.size());
-    const bool temporary = in_backward_ || running_ < 0;
+    const bool temporary = in_backward_ || running_ < 0 || graph_.loss_in_model;
     graph_.storages.push_back(
         {.bytes = bytes, .use = temporary ? Storage::Use::temporary : Storage::Use::activation});
     holders_.push_back(0);
@@ -198,6 +198,11 @@ void Eager::node(const std::vector<Value*>& outputs, const Values& inputs, const
     }
     node_part_at_.push_back(static_cast<std::int32_t>(graph_.forward.size()) - 1);
     nodes_.push_back(std::move(node));
+}
+
+void Eager::begin_loss() {
+    graph_.loss_in_model = true;
+    boundary_ = static_cast<std::int32_t>(graph_.forward.size());
 }
 
 void Eager::use_as(const Value& of, Storage::Use use) {

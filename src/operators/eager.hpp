@@ -125,6 +125,8 @@ public:
     void node(const std::vector<Value*>& outputs, const Values& inputs, const Values& saved,
               Backward backward);
     bool any_requires_grad(const Values& inputs) const;
+    /// The model's forward goes on to its loss: no more calls of modules.
+    void begin_loss();
     /// A view that counts as a result of the leaf call that ended last, for calls with several results.
     Value from_last_leaf(const Value& of, Shape shape);
     /// Detached from the graph: shares memory.

@@ -95,6 +95,7 @@ Value token_ids(Eager& f) {
 }
 
 Value causal_lm_loss(Eager& f, const Value& logits) {
+    f.begin_loss();
     const std::int64_t batch = logits.size(0);
     const std::int64_t sequence = logits.size(1);
     const Value wide = op::to(f, logits, DType::float32);
@@ -105,6 +106,7 @@ Value causal_lm_loss(Eager& f, const Value& logits) {
 }
 
 Value token_loss(Eager& f, const Value& logits) {
+    f.begin_loss();
     const Value flat = f.view(logits, Shape{logits.size(0) * logits.size(1), logits.size(2)});
     return op::cross_entropy(f, flat, f.outside({flat.size(0)}, DType::int64));
 }

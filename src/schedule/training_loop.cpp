@@ -51,7 +51,9 @@ TrainingLoop::TrainingLoop(const LoweringInput& input, Schedule& out)
       out_(out),
       unit_of_tensor_(input.tree.tensors.size(), -1),
       unit_of_call_(program.calls.size(), -1),
-      modules_left_(units.size(), 0) {
+      modules_left_(units.size(), 0),
+      loss_in_model_(input.operators == nullptr ? input.job.loss_in_model
+                                                : input.operators->loss_in_model) {
     reserve();
     std::vector<std::int32_t> unit_of_module(tree.size(), -1);
     for (std::size_t u = 0; u < units.size(); ++u) {
@@ -296,7 +298,7 @@ void TrainingLoop::forward_backward() {
     emit.pass = Pass::backward;
     in_backward_ = true;
     BackwardVisitor visitor{*this};
-    tape.backward(job.loss_in_model && output_[0] >= 0 ? output_[0] : loss_node_, visitor);
+    tape.backward(loss_in_model_ && output_[0] >= 0 ? output_[0] : loss_node_, visitor);
     user_code();
     runtime_->end_of_backward();
     computation_->free_graph();
@@ -361,7 +363,7 @@ bool TrainingLoop::body(std::int32_t call, bool with_unit, bool with_marks) {
     if (!children(call)) {
         return false;
     }
-    if (call == 0 && job.loss_in_model && !in_backward_) {
+    if (call == 0 && loss_in_model_ && !in_backward_) {
         compute_loss(0);
     }
     if (unit >= 0 && with_marks) {

@@ -128,6 +128,7 @@ private:
     std::vector<std::int32_t> unit_of_tensor_;
     std::vector<std::int32_t> unit_of_call_;
     std::vector<std::int32_t> modules_left_;  // of a unit with several modules, in this forward
+    bool loss_in_model_;
 
     // Borders of unit calls and checkpointed regions: leaf calls inside that are read outside, and the other
     // way.
