@@ -4,6 +4,8 @@
 
 #include "model/config_fields.hpp"
 #include "model/heads.hpp"
+#include "operators/bert.hpp"
+#include "operators/language_model.hpp"
 
 namespace fsdplan {
 namespace {
@@ -24,8 +26,8 @@ void embeddings(const BertFamily& family, const BertSizes& c, Scope model) {
     m.buffer("token_type_ids", {1, c.positions}, DType::int64, false);
 }
 
-void attention(const BertFamily& family, const Config& config, const BertSizes& c, Scope layer,
-               std::string name, std::string_view self_class) {
+void add_attention(const BertFamily& family, const Config& config, const BertSizes& c, Scope layer,
+                   std::string name, std::string_view self_class) {
     // Models that embed in another width than they compute in may have heads that do not add up.
     if (!config.has("embedding_size")) {
         config.require_divides(c.heads, "num_attention_heads", c.hidden, "hidden_size");
@@ -60,6 +62,45 @@ BertSizes::BertSizes(const BertFamily& family, const Config& config)
     }
 }
 
+Value bert_forward(const BertFamily& family, const Config& config, Eager& f, ModuleIndex top) {
+    const std::string_view name = short_name(f.tree().class_info(top).name);
+    const bool masked = name == family.classes.full("ForMaskedLM");
+    const bool tokens = name == family.classes.full("ForTokenClassification");
+    // One label, or another problem_type, means another loss.
+    const bool sequences = name == family.classes.full("ForSequenceClassification") &&
+                           num_labels(config) > 1 && !config.has("problem_type");
+    const BertSizes c(family, config);
+    if (!(masked || tokens || sequences) || c.decoder ||
+        f.workload().attention != AttentionImplementation::sdpa) {
+        return {};
+    }
+    const double hidden_dropout = config.number("hidden_dropout_prob", 0.1);
+    const double head_dropout = config.number("classifier_dropout", hidden_dropout);
+    const bert::Sizes sizes{.heads = c.heads,
+                            .act = c.act,
+                            .dropout = hidden_dropout,
+                            .padded_positions = family.padded_positions};
+    const Value ids = token_ids(f);
+    return f.call(top, {&ids}, [&] {
+        const ModuleIndex model = layer::child(f, top, family.slot);
+        const Value states = bert::encoder(f, model, ids, sizes);
+        if (!masked) {
+            const ModuleIndex classifier = layer::child(f, top, "classifier");
+            if (f.child(classifier, "dense")) {
+                return class_loss(f, bert::classification_head(f, classifier, states, head_dropout));
+            }
+            const Value dropped = layer::dropout(f, layer::child(f, top, "dropout"), states, head_dropout);
+            const Value logits = layer::linear(f, classifier, dropped);
+            return tokens ? token_loss(f, logits) : class_loss(f, logits);
+        }
+        const std::optional<ModuleIndex> cls = f.child(top, "cls");
+        const Value logits = cls ? bert::prediction_head(f, *cls, states, sizes.act)
+                                 : bert::language_head(f, layer::child(f, top, "lm_head"), states);
+        f.use_as(logits, Storage::Use::logits);
+        return token_loss(f, logits);
+    });
+}
+
 Scope bert_backbone(const BertFamily& family, const Config& config, const Place& place, bool pooler) {
     const BertSizes c(family, config);
     if (c.cross_attention && !c.decoder && c.layers > 0) {
@@ -68,9 +109,9 @@ Scope bert_backbone(const BertFamily& family, const Config& config, const Place&
     const Scope model = place.create(family.classes.pretrained("Model"));
     embeddings(family, c, model);
     const auto fill = [&](Scope layer, std::int64_t /*index*/) {
-        attention(family, config, c, layer, "attention", "SelfAttention");
+        add_attention(family, config, c, layer, "attention", "SelfAttention");
         if (c.cross_attention) {
-            attention(family, config, c, layer, "crossattention", "CrossAttention");
+            add_attention(family, config, c, layer, "crossattention", "CrossAttention");
         }
         bert_feed_forward(layer, family.classes, c.hidden, c.intermediate, c.act);
     };

@@ -43,6 +43,13 @@ void bert_output(Scope parent, const ModuleClass& module_class, std::int64_t in,
 void bert_feed_forward(Scope layer, const PrefixedClasses& classes, std::int64_t hidden,
                        std::int64_t intermediate, std::string_view act);
 
+/// FamilyInfo::forward of a family's masked language model and its classifiers of sequences and tokens.
+Value bert_forward(const BertFamily& family, const Config& config, Eager& f, ModuleIndex top);
+template <const BertFamily& family>
+Value bert_forward(const Config& config, Eager& f, ModuleIndex top) {
+    return bert_forward(family, config, f, top);
+}
+
 // Architectures that all of them have.
 void bert_model(const BertFamily& family, const Config& config, const Place& place);
 void bert_for_multiple_choice(const BertFamily& family, const Config& config, const Place& place);

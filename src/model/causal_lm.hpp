@@ -8,6 +8,7 @@
 
 #include "model/blocks.hpp"
 #include "model/family.hpp"
+#include "operators/language_model.hpp"
 
 // Decoder-only language models: a backbone that each family describes, and the heads that transformers
 // puts on it.
@@ -52,6 +53,17 @@ struct DecoderFamily {
 bool is_causal_lm(const DecoderFamily& family, const ModuleTree& tree, ModuleIndex m);
 void build_backbone(const DecoderFamily& family, const Config& config, const Place& place);
 void build_with_head(const DecoderFamily& family, const Head& head, const Config& config, const Place& place);
+
+/// A family's FamilyInfo::forward from one that plays the backbone.
+template <const DecoderFamily& family,
+          Value (*backbone)(const Config& config, Eager& f, ModuleIndex model, const Value& ids)>
+Value causal_lm_forward(const Config& config, Eager& f, ModuleIndex top) {
+    if (!is_causal_lm(family, f.tree(), top) || f.workload().attention != AttentionImplementation::sdpa) {
+        return {};
+    }
+    const auto body = [&](ModuleIndex model, const Value& ids) { return backbone(config, f, model, ids); };
+    return causal_lm(f, top, family.heads.front().slot, "lm_head", body);
+}
 
 /// What the family can build: the heads in their order, then the bare backbone.
 template <const DecoderFamily& family>

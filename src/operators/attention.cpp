@@ -25,7 +25,9 @@ Operator::Kind kind_of(bool causal) {
 }
 
 // FlashAttention 2. Source: aten/src/ATen/native/transformers/cuda/flash_attn/flash_api.cpp.
-Value flash(Eager& f, const Value& q, const Value& k, const Value& v, const Sizes& s, bool causal) {
+/// `by_head`: the operands lie in memory in this order, not as views of [b, s, h * d]; the result does too.
+Value flash(Eager& f, const Value& q, const Value& k, const Value& v, const Sizes& s, bool causal,
+            bool by_head = false) {
     constexpr std::int64_t block = 128;
     const DType dtype = q.dtype();
     Value out = f.run("_scaled_dot_product_flash_attention", {{s.batch, s.queries, s.heads, s.dim}, dtype},
@@ -34,55 +36,74 @@ Value flash(Eager& f, const Value& q, const Value& k, const Value& v, const Size
     const Value seed = f.also({{2}, DType::uint64});
     const Value offset = f.also({{}, DType::uint64});
     const std::int64_t wide = s.dim <= block ? round_up(s.dim, 32) : round_up(s.dim, 64);
-    f.node({&out}, {&q, &k, &v}, {&q, &k, &v, &out, &sums, &seed, &offset},
-           [s, dtype, wide, causal, q_shape = q.shape(), k_shape = k.shape()](Eager& e, Gradients& g) {
-               const std::int64_t rows = round_up(s.queries, block);
-               Value of_q = e.run("_flash_attention_backward", {q_shape, dtype}, {&g.of_output()},
-                                  5 * s.product_flops(), kind_of(causal));
-               Value of_k = e.also({k_shape, dtype});
-               Value of_v = e.also({k_shape, dtype});
-               const Value sum = e.also({{s.batch, s.heads, rows}, DType::float32});
-               const Value wide_q = e.also({{s.batch, rows, s.heads, wide}, DType::float32});
-               if (s.heads != s.kv_heads) {
-                   const Shape expanded{s.batch, s.keys, s.heads, s.dim};
-                   const Value all_k = e.also({expanded, dtype});
-                   const Value all_v = e.also({expanded, dtype});
-                   e.run_in_place("sum", {&all_k, &of_k});
-                   e.run_in_place("sum", {&all_v, &of_v});
-               }
-               g.give(2, std::move(of_v));
-               g.give(1, std::move(of_k));
-               g.give(0, std::move(of_q));
-           });
+    f.node(
+        {&out}, {&q, &k, &v}, {&q, &k, &v, &out, &sums, &seed, &offset},
+        [s, dtype, wide, causal, by_head, q_shape = q.shape(), k_shape = k.shape()](Eager& e, Gradients& g) {
+            const Value out_copy = by_head ? e.run("clone", {q_shape, dtype}, {}) : Value();
+            const std::int64_t rows = round_up(s.queries, block);
+            Value of_q = e.run("_flash_attention_backward", {q_shape, dtype}, {&g.of_output()},
+                               5 * s.product_flops(), kind_of(causal));
+            Value of_k = e.also({k_shape, dtype});
+            Value of_v = e.also({k_shape, dtype});
+            const Value sum = e.also({{s.batch, s.heads, rows}, DType::float32});
+            const Value wide_q = e.also({{s.batch, rows, s.heads, wide}, DType::float32});
+            if (s.heads != s.kv_heads) {
+                const Shape expanded{s.batch, s.keys, s.heads, s.dim};
+                const Value all_k = e.also({expanded, dtype});
+                const Value all_v = e.also({expanded, dtype});
+                e.run_in_place("sum", {&all_k, &of_k});
+                e.run_in_place("sum", {&all_v, &of_v});
+            }
+            g.give(2, std::move(of_v));
+            g.give(1, std::move(of_k));
+            g.give(0, std::move(of_q));
+        });
     return out;
 }
 
-// Memory-efficient attention: float32, or half precision with a mask, which is added to the scores.
-// Source: aten/src/ATen/native/transformers/cuda/attention.cu and attention_backward.cu.
+/// What the kernel needs to know how the output and its gradient agree; half precision works it out itself.
+Value delta_of(Eager& f, const Sizes& s, const Value& gradient) {
+    const Result per_query{{s.batch, s.heads, s.queries}, DType::float32};
+    if (gradient.dtype() != DType::float32) {
+        return f.also(per_query);
+    }
+    const Value products = f.run("mul", {gradient.shape(), DType::float32}, {&gradient, &gradient});
+    const Value sums = f.run("sum", per_query, {&products});
+    return f.run("clone", per_query, {&sums});
+}
+
+// Memory-efficient attention: float32, or half precision with a bias [b, h, s, t], which is added to the
+// scores. Source: aten/src/ATen/native/transformers/cuda/attention.cu and attention_backward.cu.
 Value efficient(Eager& f, const Value& q, const Value& k, const Value& v, const Value& bias, const Sizes& s,
                 bool causal) {
     constexpr std::int64_t block = 32;
+    constexpr std::int64_t tile = 64;
     const DType dtype = q.dtype();
+    Values inputs{&q, &k, &v};
+    if (bias) {
+        inputs.push_back(&bias);
+    }
     Value out =
         f.run("_scaled_dot_product_efficient_attention", {{s.batch, s.queries, s.heads, s.dim}, dtype},
-              {&q, &k, &v}, 2 * s.product_flops(), kind_of(causal));
+              inputs, 2 * s.product_flops(), kind_of(causal));
     const Value sums = f.also({{s.batch, s.heads, round_up(s.queries, block)}, DType::float32});
-    Values saved{&q, &k, &v, &out, &sums};
-    if (bias) {
-        saved.push_back(&bias);
-    }
-    f.node({&out}, {&q, &k, &v}, saved,
-           [s, dtype, causal, q_shape = q.shape(), k_shape = k.shape()](Eager& e, Gradients& g) {
+    Values saved = inputs;
+    saved.insert(saved.end(), {&out, &sums});
+    f.node({&out}, inputs, saved,
+           [s, dtype, causal, biased = bool(bias), q_shape = q.shape(), k_shape = k.shape()](Eager& e,
+                                                                                             Gradients& g) {
                Value of_q = e.run("_efficient_attention_backward", {q_shape, dtype}, {&g.of_output()},
                                   5 * s.product_flops(), kind_of(causal));
                Value of_k = e.also({k_shape, dtype});
                Value of_v = e.also({k_shape, dtype});
-               if (dtype == DType::float32) {
-                   const Value both = e.run("mul", {q_shape, dtype}, {&g.of_output(), &g.of_output()});
-                   const Value sum = e.also({{s.batch, s.heads, s.queries}, DType::float32});
+               if (biased && g.wanted(3)) {
+                   g.give(3, e.also({{s.batch, s.heads, s.queries, s.keys}, dtype}));
                }
-               const Value delta = e.also({{s.batch, s.heads, s.queries}, DType::float32});
-               const Value workspace = e.also({q_shape, DType::float32});
+               const Value delta = delta_of(e, s, g.of_output());
+               // Blocks of the gradient of q, each behind a lock.
+               const std::int64_t blocks = s.batch * s.heads * (round_up(s.queries, tile) / tile);
+               const std::int64_t columns = round_up(s.dim, tile) / tile;
+               const Value workspace = e.also({{blocks * columns * (tile * tile * 4 + 16)}, DType::uint8});
                g.give(2, std::move(of_v));
                g.give(1, std::move(of_k));
                g.give(0, std::move(of_q));
@@ -135,6 +156,19 @@ Rotation rotation(Eager& f, ModuleIndex m, const Value& hidden, std::int64_t wid
 std::pair<Value, Value> rotate(Eager& f, const Value& q, const Value& k, const Rotation& by) {
     Value new_q = turned(f, q, by);
     Value new_k = turned(f, k, by);
+    return {std::move(new_q), std::move(new_k)};
+}
+
+std::pair<Value, Value> rotate_part(Eager& f, const Value& q, const Value& k, const Rotation& by) {
+    const std::int64_t width = by.cos.size(-1);
+    const auto part = [&](const Value& x, std::int64_t size) { return op::narrow_last(f, x, size); };
+    const Value q_turned = part(q, width);
+    const Value q_rest = part(q, q.size(-1) - width);
+    const Value k_turned = part(k, width);
+    const Value k_rest = part(k, k.size(-1) - width);
+    auto [new_q, new_k] = rotate(f, q_turned, k_turned, by);
+    new_q = op::cat_last(f, std::move(new_q), q_rest);
+    new_k = op::cat_last(f, std::move(new_k), k_rest);
     return {std::move(new_q), std::move(new_k)};
 }
 
@@ -221,6 +255,22 @@ Value sdpa(Eager& f, Value q, Value k, Value v, const Value& mask, bool causal) 
         const Value bias = mask ? f.run("where", {mask.shape(), q.dtype()}, {&mask}) : Value();
         out = efficient(f, q, k, v, bias, s, causal || mask);
     }
+    return f.view(out, Shape{s.batch, s.queries, s.heads * s.dim});
+}
+
+Value sdpa_by_head(Eager& f, const Value& q, const Value& k, const Value& v) {
+    const Sizes s{q.size(0), q.size(1), k.size(1), q.size(2), k.size(2), q.size(3)};
+    const bool half = q.dtype() == DType::bfloat16 || q.dtype() == DType::float16;
+    Value out =
+        half ? op::contiguous(f, flash(f, q, k, v, s, true, true)) : efficient(f, q, k, v, {}, s, true);
+    return f.view(out, Shape{s.batch, s.queries, s.heads * s.dim});
+}
+
+Value sdpa_biased(Eager& f, const Value& q, const Value& k, const Value& v, const Value& bias) {
+    const Sizes s{q.size(0), q.size(1), k.size(1), q.size(2), k.size(2), q.size(3)};
+    Value each = f.view(bias, Shape{s.batch, s.heads, s.queries, s.keys});
+    f.node({&each}, {&bias}, {}, [](Eager&, Gradients& g) { g.give(0, std::move(g.of_output())); });
+    const Value out = efficient(f, q, k, v, each, s, false);
     return f.view(out, Shape{s.batch, s.queries, s.heads * s.dim});
 }
 

@@ -16,6 +16,8 @@ struct Rotation {
 Rotation rotation(Eager& f, ModuleIndex m, const Value& hidden, std::int64_t width);
 /// q and k turned, both [batch, heads, sequence, dim].
 std::pair<Value, Value> rotate(Eager& f, const Value& q, const Value& k, const Rotation& rotation);
+/// The same for models that turn only the first features of a head, as many as `rotation` is wide.
+std::pair<Value, Value> rotate_part(Eager& f, const Value& q, const Value& k, const Rotation& rotation);
 
 /// [batch, sequence, heads * dim] as [batch, heads, sequence, dim], a view. `laid_out`: whether the gradient
 /// comes in the view's own layout; else it is copied.
@@ -27,6 +29,11 @@ Value window_mask(Eager& f, std::int64_t batch, std::int64_t sequence);
 /// float32; written out in float32 where heads share k and v. q [b, h, s, d], k and v [b, kv heads, t, d];
 /// gives [b, s, h * d].
 Value sdpa(Eager& f, Value q, Value k, Value v, const Value& mask, bool causal);
+/// The same with causal attention over q that lies in memory in this order, not as a view of [b, s, h * d];
+/// what flash gives then has to be copied.
+Value sdpa_by_head(Eager& f, const Value& q, const Value& k, const Value& v);
+/// With a bias [1, h, s, t] for the scores, contiguous: memory-efficient attention.
+Value sdpa_biased(Eager& f, const Value& q, const Value& k, const Value& v, const Value& bias);
 
 /// The causal mask that eager attention adds, [batch, 1, s, s].
 Value eager_mask(Eager& f, std::int64_t batch, std::int64_t sequence, DType dtype);

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "operators/reduction.hpp"
+
 namespace fsdplan {
 
 using Kind = MemoryEvent::Kind;
@@ -155,6 +157,7 @@ Value Eager::view(const Value& of, Result result) {
     out.record_->target = of.record_->target;
     out.record_->output = of.record_->output;
     out.record_->sources = of.record_->sources;
+    out.record_->is_view = true;
     return out;
 }
 
@@ -183,7 +186,7 @@ void Eager::node(const std::vector<Value*>& outputs, const Values& inputs, const
     for (const Value* input : inputs) {
         node.targets.push_back(input->record_->target);
         node.target_outputs.push_back(input->record_->output);
-        node.dtypes.push_back(input->dtype());
+        node.inputs.push_back({input->shape(), input->dtype()});
     }
     for (const Value* value : saved) {
         if (value->record_->storage >= 0) {
@@ -280,23 +283,33 @@ Value Eager::call(ModuleIndex m, const Values& inputs, const std::function<Value
 
 // Backward.
 
+/// Whether the engine adds to it in place: nobody else may hold it or its memory, and a view keeps its base.
+bool Eager::takes_sums(const Value& value) const {
+    const Value::Record& record = *value.record_;
+    return record.storage >= 0 && holders_[index(record.storage)] == 1 && value.record_.use_count() == 1 &&
+           !record.is_view;
+}
+
 void Eager::accumulate(Value& into, Value gradient) {
     if (!into) {
         into = std::move(gradient);
-        return;
-    }
-    const std::int32_t storage = into.record_->storage;
-    if (storage >= 0 && holders_[index(storage)] == 1) {
+    } else if (takes_sums(into)) {
         run_in_place("add_", {&into, &gradient, &into});
-        return;
+    } else {
+        into = run("add", {into.shape(), into.dtype()}, {&into, &gradient});
     }
-    into = run("add", {into.shape(), into.dtype()}, {&into, &gradient});
 }
 
 void Eager::deliver_to_parameter(TensorIndex t, Value gradient) {
     Value& held = parameter_gradients_[at(t)];
     if (held) {
-        accumulate(held, std::move(gradient));
+        if (held.record_->is_view) {
+            // The sum takes the place of what is held.
+            const Value sum = run("add", {held.shape(), held.dtype()}, {&held, &gradient});
+            held.record_->is_view = false;
+        } else {
+            run_in_place("add_", {&held, &gradient, &held});
+        }
         return;
     }
     const std::int32_t storage = gradient.record_->storage;
@@ -319,9 +332,6 @@ void Eager::deliver(const Node& from, std::size_t input, Value gradient) {
     if (target == Value::no_target || !gradient) {
         return;
     }
-    if (gradient.dtype() != from.dtypes[input]) {
-        gradient = run("_to_copy", {gradient.shape(), from.dtypes[input]}, {&gradient});
-    }
     if (target < 0) {
         deliver_to_parameter(static_cast<TensorIndex>(-2 - target), std::move(gradient));
         return;
@@ -331,10 +341,36 @@ void Eager::deliver(const Node& from, std::size_t input, Value gradient) {
     accumulate(waiting[index(from.target_outputs[input])], std::move(gradient));
 }
 
+Value Eager::sum_to(const Value& gradient, const Shape& shape) {
+    Value out = run("sum", {shape, gradient.dtype()}, {&gradient});
+    const std::int64_t columns = numel_of(shape);
+    const bool over_rows = shape.empty() || shape.back() == gradient.shape().back();
+    const std::int64_t scratch = over_rows ? sum_scratch_bytes(gradient.numel() / columns, columns) : 0;
+    if (scratch > 0) {
+        also({{scratch}, DType::uint8});
+    }
+    return out;
+}
+
+// What validate_outputs does before anything that the node holds is let go.
+Value Eager::fitted(Value gradient, const Result& to) {
+    if (numel_of(gradient.shape()) != numel_of(to.shape)) {
+        gradient = sum_to(gradient, to.shape);
+    } else if (gradient.shape() != to.shape) {
+        gradient = view(gradient, to.shape);
+    }
+    return gradient.dtype() == to.dtype ? gradient : run("_to_copy", to, {&gradient});
+}
+
 void Eager::run_node(std::size_t n) {
     Node& node = nodes_[n];
     Gradients gradients(*this, n, std::move(buffers_[n]));
     node.backward(*this, gradients);
+    for (auto& [input, gradient] : gradients.given_) {
+        if (gradient && node.targets[input] != Value::no_target) {
+            gradient = fitted(std::move(gradient), node.inputs[input]);
+        }
+    }
     gradients.incoming_.clear();
     for (const std::int32_t saved : node.saved) {
         add(Kind::release, saved);

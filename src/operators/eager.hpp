@@ -50,6 +50,7 @@ private:
         DType dtype{};
         std::int32_t target = no_target;    // where its gradient goes: a node, or -2 - tensor
         std::int32_t output = 0;            // which one of the node's
+        bool is_view = false;               // keeps the tensor that it is a view of
         std::vector<std::int32_t> sources;  // leaf calls whose results are in it
     };
     explicit Value(std::shared_ptr<Record> record) : record_(std::move(record)) {}
@@ -70,7 +71,7 @@ public:
     /// Of an output of the operator; empty when none came.
     Value& of_output(std::size_t output = 0) { return incoming_[output]; }
     bool wanted(std::size_t input) const;
-    /// The gradient of an input, in the input's dtype.
+    /// The gradient of an input; it is summed to the input's shape and cast to its dtype.
     void give(std::size_t input, Value gradient);
 
 private:
@@ -115,6 +116,8 @@ public:
               Operator::Kind kind = Operator::Kind::other);
     /// New memory that the operator before or after it fills too.
     Value also(Result result);
+    /// The sum of a gradient over what was broadcast from `shape`.
+    Value sum_to(const Value& gradient, const Shape& shape);
     /// Work that writes into what is there.
     void run_in_place(std::string_view name, const Values& touches);
     /// The same memory under another shape.
@@ -143,7 +146,7 @@ private:
     struct Node {
         std::vector<std::int32_t> targets;  // of the inputs' gradients, as Value::Record::target
         std::vector<std::int32_t> target_outputs;
-        std::vector<DType> dtypes;  // of the inputs
+        std::vector<Result> inputs;
         std::vector<std::int32_t> saved;
         Backward backward;
         std::int32_t part = 0;
@@ -168,6 +171,8 @@ private:
     void run_node(std::size_t n);
     void deliver(const Node& from, std::size_t input, Value gradient);
     void deliver_to_parameter(TensorIndex t, Value gradient);
+    Value fitted(Value gradient, const Result& to);
+    bool takes_sums(const Value& value) const;
     void accumulate(Value& into, Value gradient);
     void close_parts();
     void record_calls();

@@ -29,24 +29,16 @@ DType promoted(const Value& a, const Value& b) {
     return bits(a.dtype()) >= bits(b.dtype()) ? a.dtype() : b.dtype();
 }
 
-Value summed_to(Eager& f, Value gradient, const Shape& shape) {
-    if (gradient.shape() == shape) {
-        return gradient;
-    }
-    if (numel_of(gradient.shape()) == numel_of(shape)) {
-        return f.view(gradient, shape);
-    }
-    return f.run("sum", {shape, gradient.dtype()}, {&gradient});
-}
-
 Shape with_last(const Shape& shape, std::int64_t last) {
     Shape out = shape;
     out.back() = last;
     return out;
 }
 
-Value product(Eager& f, Value x, const Value& weight, const Value& bias, std::int64_t out_width) {
+/// `transposed`: the weight is [in, out], not seen through a transposed view.
+Value product(Eager& f, Value x, const Value& weight, const Value& bias, bool transposed) {
     const std::int64_t in = x.size(-1);
+    const std::int64_t out_width = weight.size(transposed ? 1 : 0);
     const std::int64_t rows = x.numel() / in;
     const std::int64_t flops = 2 * rows * in * out_width;
     Values reads{&x, &weight};
@@ -61,16 +53,28 @@ Value product(Eager& f, Value x, const Value& weight, const Value& bias, std::in
     }
     f.node({&out}, reads, saved,
            [shape, weight_shape = weight.shape(), dtype = weight.dtype(), flops, has_bias = bool(bias),
-            out_width](Eager& e, Gradients& g) {
+            out_width, transposed](Eager& e, Gradients& g) {
                Value& gradient = g.of_output();
-               if (g.wanted(1)) {
-                   g.give(1, e.run("mm", {weight_shape, dtype}, {&gradient}, flops));
+               const auto of_input = [&] {
+                   Value of = e.run("mm", {shape, dtype}, {&gradient}, flops);
+                   g.give(0, shape.size() > 2 ? e.view(of, shape) : std::move(of));
+               };
+               const auto of_weight = [&] {
+                   Value of = e.run("mm", {weight_shape, dtype}, {&gradient}, flops);
+                   g.give(1, transposed ? std::move(of) : e.view(of, weight_shape));
+               };
+               // mm works out the gradient of its second operand first, addmm that of its first.
+               if (has_bias && g.wanted(0)) {
+                   of_input();
                }
-               if (g.wanted(0)) {
-                   g.give(0, e.run("mm", {shape, dtype}, {&gradient}, flops));
+               if (g.wanted(1)) {
+                   of_weight();
+               }
+               if (!has_bias && g.wanted(0)) {
+                   of_input();
                }
                if (has_bias && g.wanted(2)) {
-                   g.give(2, e.run("sum", {{out_width}, dtype}, {&gradient}));
+                   g.give(2, e.sum_to(gradient, {out_width}));
                }
            });
     return out;
@@ -79,11 +83,11 @@ Value product(Eager& f, Value x, const Value& weight, const Value& bias, std::in
 }  // namespace
 
 Value linear(Eager& f, Value x, const Value& weight, const Value& bias) {
-    return product(f, std::move(x), weight, bias, weight.size(0));
+    return product(f, std::move(x), weight, bias, false);
 }
 
 Value linear_transposed(Eager& f, Value x, const Value& weight, const Value& bias) {
-    return product(f, std::move(x), weight, bias, weight.size(1));
+    return product(f, std::move(x), weight, bias, true);
 }
 
 Value embedding(Eager& f, const Value& ids, const Value& weight) {
@@ -115,13 +119,13 @@ Value contiguous(Eager& f, Value x) {
 
 Value add(Eager& f, Value a, Value b) {
     Value out = f.run("add", {broadcast(a.shape(), b.shape()), promoted(a, b)}, {&a, &b});
-    f.node({&out}, {&a, &b}, {}, [a_shape = a.shape(), b_shape = b.shape()](Eager& e, Gradients& g) {
+    f.node({&out}, {&a, &b}, {}, [](Eager&, Gradients& g) {
         Value gradient = std::move(g.of_output());
         if (g.wanted(1)) {
-            g.give(1, summed_to(e, gradient, b_shape));
+            g.give(1, gradient);
         }
         if (g.wanted(0)) {
-            g.give(0, summed_to(e, std::move(gradient), a_shape));
+            g.give(0, std::move(gradient));
         }
     });
     return out;
@@ -136,7 +140,7 @@ Value mul(Eager& f, Value a, Value b) {
     if (a.requires_grad()) {
         saved.push_back(&b);
     }
-    f.node({&out}, {&a, &b}, saved, [a_shape = a.shape(), b_shape = b.shape()](Eager& e, Gradients& g) {
+    f.node({&out}, {&a, &b}, saved, [](Eager& e, Gradients& g) {
         Value& gradient = g.of_output();
         Value of_a;
         Value of_b;
@@ -146,12 +150,11 @@ Value mul(Eager& f, Value a, Value b) {
         if (g.wanted(0)) {
             of_a = e.run("mul", {gradient.shape(), gradient.dtype()}, {&gradient, &gradient});
         }
-        // Sums over what was broadcast come when all gradients are there.
         if (of_a) {
-            g.give(0, summed_to(e, std::move(of_a), a_shape));
+            g.give(0, std::move(of_a));
         }
         if (of_b) {
-            g.give(1, summed_to(e, std::move(of_b), b_shape));
+            g.give(1, std::move(of_b));
         }
     });
     return out;
@@ -186,9 +189,9 @@ Value power(Eager& f, Value x) {
     f.node({&out}, {&x}, {&x}, [](Eager& e, Gradients& g) {
         Value& gradient = g.of_output();
         const Result like{gradient.shape(), gradient.dtype()};
-        Value lower = e.run("pow", like, {&gradient});
-        lower = e.run("mul", like, {&lower});
-        g.give(0, e.run("mul", like, {&gradient, &lower}));
+        const Value lower = e.run("pow", like, {&gradient});
+        const Value scaled = e.run("mul", like, {&lower});  // one C++ expression: all live to its end
+        g.give(0, e.run("mul", like, {&gradient, &scaled}));
     });
     return out;
 }
@@ -284,6 +287,21 @@ Value cat_last(Eager& f, Value a, Value b) {
     return out;
 }
 
+Value reshape(Eager& f, const Value& x, Shape shape) {
+    Value out = f.view(x, std::move(shape));
+    f.node({&out}, {&x}, {},
+           [from = x.shape()](Eager& e, Gradients& g) { g.give(0, e.view(g.of_output(), from)); });
+    return out;
+}
+
+Value first_of_sequence(Eager& f, const Value& x) {
+    Value out = f.view(x, Shape{x.size(0), x.size(2)});
+    f.node({&out}, {&x}, {}, [shape = x.shape()](Eager& e, Gradients& g) {
+        g.give(0, e.run("select_backward", {shape, g.of_output().dtype()}, {&g.of_output()}));
+    });
+    return out;
+}
+
 Value layer_norm(Eager& f, Value x, const Value& weight, const Value& bias) {
     Value out = f.run("native_layer_norm", {x.shape(), x.dtype()}, {&x});
     // Statistics are float32 whatever the input is.
@@ -315,8 +333,8 @@ Value dropout(Eager& f, Value x, double p) {
     if (p == 0.0) {
         return x;
     }
-    Value out = f.run("native_dropout", {x.shape(), x.dtype()}, {&x});
     const Value mask = f.also({x.shape(), DType::boolean});
+    Value out = f.run("native_dropout", {x.shape(), x.dtype()}, {&x});
     f.node({&out}, {&x}, {&mask}, [](Eager& e, Gradients& g) {
         Value& gradient = g.of_output();
         g.give(0, e.run("native_dropout_backward", {gradient.shape(), gradient.dtype()},

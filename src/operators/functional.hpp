@@ -39,6 +39,10 @@ Value narrow_last(Eager& f, const Value& x, std::int64_t size);
 /// `parts` equal views along the last dimension, whose gradients are joined again.
 std::vector<Value> split_last(Eager& f, const Value& x, std::size_t parts);
 Value cat_last(Eager& f, Value a, Value b);
+/// A view whose gradient is a view too.
+Value reshape(Eager& f, const Value& x, Shape shape);
+/// x[:, 0] of [batch, sequence, width]; a view.
+Value first_of_sequence(Eager& f, const Value& x);
 
 Value layer_norm(Eager& f, Value x, const Value& weight, const Value& bias);
 /// Masked for backward; hands x through when p is 0.

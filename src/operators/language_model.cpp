@@ -94,6 +94,12 @@ Value token_ids(Eager& f) {
     return f.outside({f.workload().batch, f.workload().sequence}, DType::int64);
 }
 
+Value position_ids(Eager& f) {
+    const Result positions{{1, f.workload().sequence}, DType::int64};
+    const Value from_zero = f.run("arange", positions, {});
+    return f.run("add", positions, {&from_zero});
+}
+
 Value causal_lm_loss(Eager& f, const Value& logits) {
     f.begin_loss();
     const std::int64_t batch = logits.size(0);
@@ -109,6 +115,10 @@ Value token_loss(Eager& f, const Value& logits) {
     f.begin_loss();
     const Value flat = f.view(logits, Shape{logits.size(0) * logits.size(1), logits.size(2)});
     return op::cross_entropy(f, flat, f.outside({flat.size(0)}, DType::int64));
+}
+
+Value class_loss(Eager& f, const Value& logits) {
+    return op::cross_entropy(f, logits, f.outside({logits.size(0)}, DType::int64));
 }
 
 Value causal_lm(Eager& f, ModuleIndex top, std::string_view backbone, std::string_view head,

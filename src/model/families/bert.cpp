@@ -94,6 +94,7 @@ constinit const FamilyInfo bert{
     .backbone = "BertModel",
     .no_split_classes = no_split,
     .longest_sequence = longest_by_positions,
+    .forward = bert_forward<family>,
 };
 
 }  // namespace fsdplan::builtin::family

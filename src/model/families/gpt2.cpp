@@ -1,5 +1,6 @@
 #include "model/causal_lm.hpp"
 #include "model/config_fields.hpp"
+#include "operators/language_model.hpp"
 
 namespace fsdplan::builtin::family {
 namespace {
@@ -83,6 +84,51 @@ Backbone describe(const Config& config) {
             .tied = config.flag("tie_word_embeddings", true)};
 }
 
+Value attention(Eager& f, ModuleIndex m, const Value& x, std::int64_t heads, double residual_dropout) {
+    return f.call(m, {&x}, [&] {
+        const std::vector<Value> qkv =
+            op::split_last(f, layer::linear(f, layer::child(f, m, "c_attn"), x), 3);
+        const auto by_head = [&](std::size_t i) { return attention::heads(f, qkv[i], heads, true); };
+        Value mixed = attention::sdpa(f, by_head(0), by_head(1), by_head(2), {}, true);
+        mixed = layer::linear(f, layer::child(f, m, "c_proj"), mixed);
+        return layer::dropout(f, layer::child(f, m, "resid_dropout"), mixed, residual_dropout);
+    });
+}
+
+Value feed_forward(Eager& f, ModuleIndex m, const Value& x, std::string_view act, double residual_dropout) {
+    return f.call(m, {&x}, [&] {
+        Value hidden = layer::linear(f, layer::child(f, m, "c_fc"), x);
+        hidden = layer::activation(f, layer::child(f, m, "act"), hidden, act);
+        hidden = layer::linear(f, layer::child(f, m, "c_proj"), hidden);
+        return layer::dropout(f, layer::child(f, m, "dropout"), hidden, residual_dropout);
+    });
+}
+
+Value block(Eager& f, ModuleIndex m, const Value& x, const Sizes& s, double residual_dropout) {
+    return f.call(m, {&x}, [&] {
+        Value hidden = layer::norm(f, layer::child(f, m, "ln_1"), x);
+        const Value mixed = attention(f, layer::child(f, m, "attn"), hidden, s.heads, residual_dropout);
+        hidden = op::add(f, mixed, x);
+        const Value residual = hidden;
+        hidden = layer::norm(f, layer::child(f, m, "ln_2"), hidden);
+        const Value fed = feed_forward(f, layer::child(f, m, "mlp"), hidden, s.act, residual_dropout);
+        return op::add(f, residual, fed);
+    });
+}
+
+Value backbone_forward(const Config& config, Eager& f, ModuleIndex model, const Value& ids) {
+    const Sizes s = sizes_of(config);
+    const double residual_dropout = config.number("resid_pdrop", 0.1);
+    const Value tokens = layer::embedding(f, layer::child(f, model, "wte"), ids);
+    const Value positions = layer::embedding(f, layer::child(f, model, "wpe"), position_ids(f));
+    Value hidden = op::add(f, tokens, positions);
+    hidden = layer::dropout(f, layer::child(f, model, "drop"), hidden, config.number("embd_pdrop", 0.1));
+    for (const ModuleIndex m : f.tree().children(layer::child(f, model, "h"))) {
+        hidden = block(f, m, hidden, s, residual_dropout);
+    }
+    return layer::norm(f, layer::child(f, model, "ln_f"), hidden);
+}
+
 // The table of positions is part of the model, so its default counts too.
 std::optional<std::int64_t> longest_sequence(const Config& config) {
     return sizes_of(config).positions;
@@ -108,6 +154,7 @@ constinit const FamilyInfo gpt2{
     .backbone = decoder_family.model,
     .no_split_classes = no_split,
     .longest_sequence = longest_sequence,
+    .forward = causal_lm_forward<decoder_family, backbone_forward>,
 };
 
 }  // namespace fsdplan::builtin::family

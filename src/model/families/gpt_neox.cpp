@@ -29,7 +29,7 @@ void fill_layer(Scope layer, const Sizes& s) {
     activation(mlp, "act", s.act);
 }
 
-Backbone describe(const Config& config) {
+Sizes sizes_of(const Config& config) {
     Sizes sizes{
         .vocab = whole(config, {"vocab_size"}, 50432),
         .hidden = whole(config, {"hidden_size"}, 6144),
@@ -44,6 +44,11 @@ Backbone describe(const Config& config) {
     const std::int64_t head_dim = config.optional_size("head_dim").value_or(sizes.hidden / sizes.heads);
     sizes.rotary_width = rotary_width(config, rope_of(config), rope_rules, head_dim,
                                       config.has("head_dim") ? HeadDim::given : HeadDim::absent);
+    return sizes;
+}
+
+Backbone describe(const Config& config) {
+    const Sizes sizes = sizes_of(config);
     check_layers(config, sizes.layers);
     const auto build = [s = sizes](Scope model) {
         const Scope tokens = embedding(model, "embed_in", s.vocab, s.hidden);
@@ -58,6 +63,69 @@ Backbone describe(const Config& config) {
             .vocab = sizes.vocab,
             .width = sizes.hidden,
             .tied = config.flag("tie_word_embeddings", false)};
+}
+
+Value attention(Eager& f, ModuleIndex m, const Value& x, const attention::Rotation& rotation,
+                const Sizes& s) {
+    return f.call(m, {&x}, [&] {
+        const Value joined =
+            attention::heads(f, layer::linear(f, layer::child(f, m, "query_key_value"), x), s.heads, false);
+        std::vector<Value> qkv = op::split_last(f, joined, 3);
+        std::tie(qkv[0], qkv[1]) = attention::rotate_part(f, qkv[0], qkv[1], rotation);
+        // Joining the turned part with the rest makes q contiguous by heads.
+        const Value mixed = attention::sdpa_by_head(f, qkv[0], qkv[1], qkv[2]);
+        return layer::linear(f, layer::child(f, m, "dense"), mixed);
+    });
+}
+
+Value feed_forward(Eager& f, ModuleIndex m, const Value& x, std::string_view act) {
+    return f.call(m, {&x}, [&] {
+        Value hidden = layer::linear(f, layer::child(f, m, "dense_h_to_4h"), x);
+        hidden = layer::activation(f, layer::child(f, m, "act"), hidden, act);
+        return layer::linear(f, layer::child(f, m, "dense_4h_to_h"), hidden);
+    });
+}
+
+struct Residual {
+    bool parallel;
+    double dropout;
+};
+
+Value layer_forward(Eager& f, ModuleIndex m, const Value& x, const attention::Rotation& rotation,
+                    const Sizes& s, Residual residual) {
+    return f.call(m, {&x, &rotation.cos, &rotation.sin}, [&] {
+        const auto dropped = [&](std::string_view name, const Value& of) {
+            return layer::dropout(f, layer::child(f, m, name), of, residual.dropout);
+        };
+        const auto fed = [&](const Value& of) {
+            const Value normed = layer::norm(f, layer::child(f, m, "post_attention_layernorm"), of);
+            return feed_forward(f, layer::child(f, m, "mlp"), normed, s.act);
+        };
+        Value mixed = layer::norm(f, layer::child(f, m, "input_layernorm"), x);
+        mixed = attention(f, layer::child(f, m, "attention"), mixed, rotation, s);
+        mixed = dropped("post_attention_dropout", mixed);
+        if (!residual.parallel) {
+            mixed = op::add(f, mixed, x);
+        }
+        Value out = fed(residual.parallel ? x : mixed);
+        out = dropped("post_mlp_dropout", out);
+        const Value sum = op::add(f, out, mixed);
+        return residual.parallel ? op::add(f, sum, x) : sum;
+    });
+}
+
+Value backbone_forward(const Config& config, Eager& f, ModuleIndex model, const Value& ids) {
+    const Sizes s = sizes_of(config);
+    const Residual residual{.parallel = config.flag("use_parallel_residual", true),
+                            .dropout = config.number("hidden_dropout", 0.0)};
+    const Value tokens = layer::embedding(f, layer::child(f, model, "embed_in"), ids);
+    Value hidden = layer::dropout(f, layer::child(f, model, "emb_dropout"), tokens, residual.dropout);
+    const attention::Rotation rotation =
+        attention::rotation(f, layer::child(f, model, "rotary_emb"), hidden, s.rotary_width);
+    for (const ModuleIndex m : f.tree().children(layer::child(f, model, "layers"))) {
+        hidden = layer_forward(f, m, hidden, rotation, s, residual);
+    }
+    return layer::norm(f, layer::child(f, model, "final_layer_norm"), hidden);
 }
 
 constexpr std::array heads{
@@ -80,6 +148,7 @@ constinit const FamilyInfo gpt_neox{
     .backbone = decoder_family.model,
     .no_split_classes = no_split,
     .longest_sequence = longest_by_positions,
+    .forward = causal_lm_forward<decoder_family, backbone_forward>,
 };
 
 }  // namespace fsdplan::builtin::family

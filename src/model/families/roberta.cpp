@@ -35,6 +35,7 @@ constinit const FamilyInfo roberta{
     .backbone = "RobertaModel",
     .no_split_classes = no_split,
     .longest_sequence = longest_after_padding,
+    .forward = bert_forward<family>,
 };
 
 }  // namespace fsdplan::builtin::family

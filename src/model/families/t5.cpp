@@ -1,8 +1,11 @@
+#include "operators/t5.hpp"
+
 #include <array>
 
 #include "model/config_fields.hpp"
 #include "model/family.hpp"
 #include "model/heads.hpp"
+#include "operators/language_model.hpp"
 
 namespace fsdplan::builtin::family {
 namespace {
@@ -153,6 +156,27 @@ void question_answering(const Config& config, const Place& place) {
     linear(root, "qa_outputs", c.width, num_labels(config), true);
 }
 
+Value forward(const Config& config, Eager& f, ModuleIndex top) {
+    if (short_name(f.tree().class_info(top).name) != classes.full("ForConditionalGeneration") ||
+        f.workload().attention != AttentionImplementation::sdpa) {
+        return {};
+    }
+    const T5 c(config);
+    const t5::Sizes sizes{.heads = c.heads, .act = c.act, .dropout = config.number("dropout_rate", 0.1)};
+    const Value ids = token_ids(f);
+    return f.call(top, {&ids}, [&] {
+        const Value encoded = t5::stack(f, layer::child(f, top, "encoder"), ids, {}, sizes);
+        const std::int64_t length = f.workload().target_sequence.value_or(f.workload().sequence);
+        const Value targets = f.run("new_zeros", {{ids.size(0), length}, DType::int64}, {});
+        const Value decoded = t5::stack(f, layer::child(f, top, "decoder"), targets, encoded, sizes);
+        const bool scaled = config.flag("tie_word_embeddings", true);
+        const Value output = scaled ? op::mul_scalar(f, decoded) : decoded;
+        const Value logits = layer::linear(f, layer::child(f, top, "lm_head"), output);
+        f.use_as(logits, Storage::Use::logits);
+        return token_loss(f, logits);
+    });
+}
+
 constexpr std::array<std::string_view, 1> model_types{"t5"};
 constexpr std::array<std::string_view, 1> no_split{"T5Block"};
 constexpr std::array architectures{
@@ -174,6 +198,7 @@ constinit const FamilyInfo t5{
     .no_split_classes = no_split,
     // Positions are relative; the length it was trained with is all that a file can name.
     .longest_sequence = [](const Config& config) { return config.optional_size("n_positions"); },
+    .forward = forward,
 };
 
 }  // namespace fsdplan::builtin::family

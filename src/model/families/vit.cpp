@@ -4,6 +4,9 @@
 #include "model/heads.hpp"
 #include "model/layer_parts.hpp"
 #include "model/two_towers.hpp"
+#include "operators/attention.hpp"
+#include "operators/convolution.hpp"
+#include "operators/language_model.hpp"
 
 namespace fsdplan::builtin::family {
 namespace {
@@ -108,6 +111,91 @@ void masked_image_modeling(const Config& config, const Place& place) {
     decoder.child("1", classes::torch_module("pixelshuffle.PixelShuffle"));
 }
 
+Value embeddings_forward(Eager& f, ModuleIndex m, const Value& image, double dropout) {
+    return f.call(m, {&image}, [&] {
+        const ModuleIndex patches = layer::child(f, m, "patch_embeddings");
+        const ModuleIndex projection = layer::child(f, patches, "projection");
+        Value hidden = f.call(patches, {&image}, [&] {
+            return f.call(projection, {&image}, [&] {
+                return op::patch_convolution(f, image, f.parameter(projection, "weight"),
+                                             f.parameter(projection, "bias"));
+            });
+        });
+        const Value first = op::expand_batch(f, f.parameter(m, "cls_token"), image.size(0));
+        hidden = op::cat_rows(f, first, hidden);
+        hidden = op::add(f, hidden, f.parameter(m, "position_embeddings"));
+        return layer::dropout(f, layer::child(f, m, "dropout"), hidden, dropout);
+    });
+}
+
+Value attention_forward(Eager& f, ModuleIndex m, const Value& x, std::int64_t heads) {
+    return f.call(m, {&x}, [&] {
+        const auto projected = [&](std::string_view name) {
+            return attention::heads(f, layer::linear(f, layer::child(f, m, name), x), heads, true);
+        };
+        const Value q = projected("q_proj");
+        const Value k = projected("k_proj");
+        const Value v = projected("v_proj");
+        return layer::linear(f, layer::child(f, m, "o_proj"), attention::sdpa(f, q, k, v, {}, false));
+    });
+}
+
+Value mlp_forward(Eager& f, ModuleIndex m, const Value& x, std::string_view act) {
+    return f.call(m, {&x}, [&] {
+        Value hidden = layer::linear(f, layer::child(f, m, "fc1"), x);
+        hidden = layer::activation(f, layer::child(f, m, "activation_fn"), hidden, act);
+        return layer::linear(f, layer::child(f, m, "fc2"), hidden);
+    });
+}
+
+Value layer_forward(Eager& f, ModuleIndex m, const Value& x, const ViT& c, double dropout) {
+    return f.call(m, {&x}, [&] {
+        const auto part = [&](std::string_view name) { return layer::child(f, m, name); };
+        Value hidden = layer::norm(f, part("layernorm_before"), x);
+        hidden = attention_forward(f, part("attention"), hidden, c.heads);
+        hidden = layer::dropout(f, part("dropout"), hidden, dropout);
+        hidden = op::add(f, hidden, x);
+        const Value residual = hidden;
+        hidden = layer::norm(f, part("layernorm_after"), hidden);
+        hidden = mlp_forward(f, part("mlp"), hidden, c.act);
+        hidden = layer::dropout(f, part("dropout"), hidden, dropout);
+        return op::add(f, hidden, residual);
+    });
+}
+
+Value model_forward(Eager& f, ModuleIndex model, const Value& image, const ViT& c, double dropout) {
+    return f.call(model, {&image}, [&] {
+        const Value embedded = embeddings_forward(f, layer::child(f, model, "embeddings"), image, dropout);
+        Value hidden = embedded;
+        for (const ModuleIndex m : f.tree().children(layer::child(f, model, "layers"))) {
+            hidden = layer_forward(f, m, hidden, c, dropout);
+        }
+        return layer::norm(f, layer::child(f, model, "layernorm"), hidden);
+    });
+}
+
+Value forward(const Config& config, Eager& f, ModuleIndex top) {
+    // One label, or another problem_type, means another loss.
+    if (short_name(f.tree().class_info(top).name) != classes.full("ForImageClassification") ||
+        num_labels(config) < 2 || config.has("problem_type") ||
+        f.workload().attention != AttentionImplementation::sdpa) {
+        return {};
+    }
+    const ViT c(config);
+    const double dropout = config.number("hidden_dropout_prob", 0.0);
+    const ModuleIndex model = layer::child(f, top, "vit");
+    const TensorIndex table = f.tree().parameters(layer::child(f, model, "embeddings")).front();
+    // Images come in the dtype of the stored parameters and are cast to that of the computation.
+    const Value image = f.outside({f.workload().batch, c.channels, c.image.height, c.image.width},
+                                  f.tree().tensors[at(table)].dtype);
+    return f.call(top, {&image}, [&] {
+        const Value cast = op::to(f, image, f.parameter(table).dtype());
+        const Value states = model_forward(f, model, cast, c, dropout);
+        const Value first = op::first_of_sequence(f, states);
+        return class_loss(f, layer::linear(f, layer::child(f, top, "classifier"), first));
+    });
+}
+
 constexpr std::array<std::string_view, 1> model_types{"vit"};
 constexpr std::array<std::string_view, 2> no_split{"ViTEmbeddings", "ViTLayer"};
 constexpr std::array architectures{
@@ -126,6 +214,7 @@ constinit const FamilyInfo vit{
     .backbone = "ViTModel",
     .no_split_classes = no_split,
     .longest_sequence = [](const Config& config) { return image_tokens(config, true); },
+    .forward = forward,
 };
 
 }  // namespace fsdplan::builtin::family

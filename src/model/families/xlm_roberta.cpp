@@ -37,6 +37,7 @@ constinit const FamilyInfo xlm_roberta{
     .backbone = "XLMRobertaModel",
     .no_split_classes = no_split,
     .longest_sequence = longest_after_padding,
+    .forward = bert_forward<family>,
 };
 
 }  // namespace fsdplan::builtin::family
