@@ -163,10 +163,11 @@ struct TrainingJob {
     std::optional<std::int64_t> reshard_after_forward;
     Mesh mesh;
 
-    std::int64_t batch = 1;        ///< sequences per GPU and micro-batch
-    std::int64_t sequence = 2048;  ///< tokens of each
-    std::int64_t accumulate = 1;   ///< micro-batches a step
-    bool no_sync = false;          ///< gradients are reduced in the last micro-batch only
+    std::int64_t batch = 1;                       ///< sequences per GPU and micro-batch
+    std::int64_t sequence = 2048;                 ///< tokens of each
+    std::optional<std::int64_t> target_sequence;  ///< of an encoder-decoder's decoder; absent: as `sequence`
+    std::int64_t accumulate = 1;                  ///< micro-batches a step
+    bool no_sync = false;                         ///< gradients are reduced in the last micro-batch only
 
     std::optional<DType> param_dtype = DType::bfloat16;  ///< compute; absent: as stored
     std::optional<DType> reduce_dtype;                   ///< absent: what the runtime infers

@@ -87,16 +87,17 @@ Value visit(Eager& f, ModuleIndex m, const Value& x, const Routing& routing, std
         const Value selected = gathered(f, x, rows, Shape{visits, width});
         const Value weights = gathered(f, f.view(routing.weights, Shape{visits}), order, Shape{visits});
         const Value up = f.parameter(m, "gate_up_proj");
-        const Value both = grouped(f, selected, up, up.size(1));
-        std::vector<Value> halves = op::split_last(f, both, 2);
+        // One variable, as in transformers: what it held before goes when it is bound anew.
+        Value out = grouped(f, selected, up, up.size(1));
+        std::vector<Value> halves = op::split_last(f, out, 2);
         Value active = layer::activation(f, child(f, m, "act_fn"), halves[0], act);
-        const Value inner = op::mul(f, std::move(active), halves[1]);
+        out = op::mul(f, std::move(active), halves[1]);
         halves.clear();
-        const Value down = grouped(f, inner, f.parameter(m, "down_proj"), width);
-        const Value weighted = op::mul(f, down, f.view(weights, Shape{visits, 1}));
+        out = grouped(f, out, f.parameter(m, "down_proj"), width);
+        Value weighted = op::mul(f, out, f.view(weights, Shape{visits, 1}));
         const Value back = f.run("index_put", {{visits}, DType::int64}, {&order});
-        const Value restored = gathered(f, weighted, back, Shape{visits, width});
-        return op::to(f, added_up(f, restored, tokens), x.dtype());
+        weighted = gathered(f, weighted, back, Shape{visits, width});
+        return op::to(f, added_up(f, weighted, tokens), x.dtype());
     });
 }
 

@@ -118,6 +118,7 @@ Value token_loss(Eager& f, const Value& logits) {
 }
 
 Value class_loss(Eager& f, const Value& logits) {
+    f.begin_loss();
     return op::cross_entropy(f, logits, f.outside({logits.size(0)}, DType::int64));
 }
 

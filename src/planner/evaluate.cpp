@@ -4,6 +4,7 @@
 
 #include "base/quantity.hpp"
 #include "planner/simulated.hpp"
+#include "planner/training_schedule.hpp"
 
 namespace fsdplan {
 namespace {
@@ -266,8 +267,12 @@ private:
             return "of the model, whole on every rank";
         }
         if (term == "activations") {
-            return about_.operators.calls.empty() ? about_.activations.note
-                                                  : "what each operator keeps, as PyTorch 2.13 runs it";
+            if (!about_.operators.calls.empty()) {
+                return "what each operator keeps, as PyTorch 2.13 runs it";
+            }
+            return (about_.model.recorded_batch ? "the operators are those of another batch, dtype or model: "
+                                                : "") +
+                   about_.activations.note;
         }
         if (term == "logits") {
             return about_.loss.logits_numel == 0 ? about_.loss.note
@@ -362,26 +367,10 @@ bool PlanResult::runs() const {
                                 [](const Diagnostic& d) { return d.severity != Severity::warning; });
 }
 
-namespace {
-
-/// Only what the descriptions know; the closed formulas answer the rest.
-OperatorGraph operators_for(const ModelGraph& model, const ModuleTree& tree, const TrainingJob& job) {
-    const bool described = job.loss.kind == Loss::Kind::cross_entropy &&
-                           job.activation_checkpointing.mode != ActivationCheckpointing::Mode::selective;
-    if (!model.operators || !described) {
-        return {};
-    }
-    return model.operators(tree, {.batch = job.batch,
-                                  .sequence = job.sequence,
-                                  .compute = job.param_dtype,
-                                  .buffers = job.buffer_dtype});
-}
-
-}  // namespace
-
 Evaluation evaluation_of(const SweepQuestion& question, const ModelFacts& facts, const TrainingJob& job,
                          const Cluster& cluster) {
-    Evaluation out{.tree = question.tree,
+    Evaluation out{.model = question.model,
+                   .tree = question.tree,
                    .facts = facts,
                    .cluster = cluster,
                    .activations = estimate_activations(question.tree, facts, job),

@@ -8,6 +8,7 @@ namespace fsdplan {
 
 /// What the plans of one job share, so that it is estimated once.
 struct Evaluation {
+    const ModelGraph& model;
     const ModuleTree& tree;
     const ModelFacts& facts;
     const Cluster& cluster;

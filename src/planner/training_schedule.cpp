@@ -2,14 +2,56 @@
 
 namespace fsdplan {
 
+namespace {
+
+/// FSDP1 hands out views of a flat parameter: with one trainable parameter in it autograd tracks them all.
+/// Empty when every unit is of one kind.
+std::optional<ModuleTree> tracked_by_fsdp1(const ModuleTree& tree, const WrapPlan& plan) {
+    std::optional<ModuleTree> out;
+    for (const Unit& unit : plan.units) {
+        for (const TensorIndex t : unit.parameters) {
+            if (unit.requires_grad && !tree.tensors[at(t)].requires_grad) {
+                if (!out) {
+                    out = tree;
+                }
+                out->tensors[at(t)].requires_grad = true;
+            }
+        }
+    }
+    return out;
+}
+
+}  // namespace
+
+OperatorGraph operators_for(const ModelGraph& model, const ModuleTree& tree, const TrainingJob& job) {
+    const bool described = job.loss.kind == Loss::Kind::cross_entropy &&
+                           job.activation_checkpointing.mode != ActivationCheckpointing::Mode::selective;
+    if (!model.operators || !described) {
+        return {};
+    }
+    return model.operators(tree, {.batch = job.batch,
+                                  .sequence = job.sequence,
+                                  .target_sequence = job.target_sequence,
+                                  .compute = job.param_dtype,
+                                  .buffers = job.buffer_dtype});
+}
+
 Schedule schedule_with_work(const Evaluation& about, const WrapPlan& plan, const TrainingJob& job,
                             const TrainingRun& run) {
+    OperatorGraph own;
+    const OperatorGraph* operators = &about.operators;
+    if (job.runtime == "fsdp1" && !operators->calls.empty()) {
+        if (const std::optional<ModuleTree> tracked = tracked_by_fsdp1(about.tree, plan)) {
+            own = operators_for(about.model, *tracked, job);
+            operators = &own;
+        }
+    }
     return lower({.tree = about.tree,
                   .plan = plan,
                   .job = job,
                   .work = about.work.rows,
                   .loss = about.work.loss,
-                  .operators = about.operators.calls.empty() ? nullptr : &about.operators,
+                  .operators = operators->calls.empty() ? nullptr : operators,
                   .workspace_bytes = about.cluster.gpu.cublas_workspace_bytes,
                   .input_bytes = run.input_bytes,
                   .rank = run.rank,

@@ -203,12 +203,18 @@ void OperatorComputation::backward(std::int32_t call, const OnGradient& on_gradi
     play_backward(index(call), on_gradient);
 }
 
-// As this forward returns, the loop forgets what the one before returned.
+// As the model's forward returns, the loop forgets what the one before returned.
 void OperatorComputation::loss() {
-    while (output_.size() > 1) {
-        drop_oldest_output();
+    const auto forget = [&] {
+        while (output_.size() > 1) {
+            drop_oldest_output();
+        }
+    };
+    if (!graph_.loss_in_model) {
+        forget();
     }
     play_forward(graph_.forward_of(graph_.calls.size()), true);
+    forget();
 }
 
 void OperatorComputation::loss_backward() {

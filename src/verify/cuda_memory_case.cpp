@@ -139,7 +139,8 @@ private:
                 checked_mul(job.batch, image_channels * image_side * image_side, where);
             out_.input_bytes = {bytes_of(pixels, storage()).count, ids(1)};
         } else {
-            out_.input_bytes = {ids(job.sequence), ids(number("target_seq", job.sequence, most))};
+            out_.job.target_sequence = number("target_seq", job.sequence, most);
+            out_.input_bytes = {ids(job.sequence), ids(*out_.job.target_sequence)};
         }
     }
 

@@ -103,6 +103,8 @@ void JobOptions::declare(Arguments& arguments) {
     arguments.group("Work");
     arguments.list("--batch", batch, "sequences per GPU and micro-batch; 1", 1, most);
     arguments.list("--seq", sequence, "tokens of a sequence; the model's longest, at most 8192", 1, most);
+    arguments.option("--target-seq", target_sequence,
+                     "tokens of the decoder's sequence, in an encoder-decoder; as --seq", 1, most);
     arguments.list("--accumulate", accumulate, "micro-batches of a step; 1", 1, most);
     arguments.flag("--no-sync", no_sync, "reduce gradients in the last micro-batch only");
     arguments.list("--optimizer", optimizer,
@@ -148,7 +150,9 @@ std::vector<ListedJob> JobOptions::jobs(const ModelGraph& model, const Cluster& 
     base.runtime = info.name;
     base.torch = torch_behaviour(torch ? std::string_view(*torch) : newest_torch).version;
     base.strategy = info.strategies.front();
-    base.sequence = default_sequence(model);
+    base.batch = model.recorded_batch.value_or(1);
+    base.sequence = model.recorded_batch ? model.longest_sequence.value_or(1) : default_sequence(model);
+    base.target_sequence = target_sequence;
     base.no_sync = no_sync;
     base.use_orig_params = use_orig_params;
     base.forward_prefetch = forward_prefetch;

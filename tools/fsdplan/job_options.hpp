@@ -31,6 +31,7 @@ struct JobOptions {
     std::optional<std::string> reshard_after_forward;
     std::optional<std::string> mesh;
     std::vector<std::int64_t> batch;
+    std::optional<std::int64_t> target_sequence;
     std::vector<std::int64_t> sequence;
     std::vector<std::int64_t> accumulate;
     bool no_sync = false;
