@@ -165,6 +165,9 @@ Value forward(const Config& config, Eager& f, ModuleIndex top) {
     const t5::Sizes sizes{.heads = c.heads, .act = c.act, .dropout = config.number("dropout_rate", 0.1)};
     const Value ids = token_ids(f);
     return f.call(top, {&ids}, [&] {
+        if (f.parameter(layer::child(f, top, "lm_head"), "weight").dtype() == DType::float16) {
+            f.note("what T5 does to keep float16 from overflowing is left out");
+        }
         const Value encoded = t5::stack(f, layer::child(f, top, "encoder"), ids, {}, sizes);
         const std::int64_t length = f.workload().target_sequence.value_or(f.workload().sequence);
         const Value targets = f.run("new_zeros", {{ids.size(0), length}, DType::int64}, {});
