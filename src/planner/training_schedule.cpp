@@ -24,9 +24,7 @@ std::optional<ModuleTree> tracked_by_fsdp1(const ModuleTree& tree, const WrapPla
 }  // namespace
 
 OperatorGraph operators_for(const ModelGraph& model, const ModuleTree& tree, const TrainingJob& job) {
-    const bool described = job.loss.kind == Loss::Kind::cross_entropy &&
-                           job.activation_checkpointing.mode != ActivationCheckpointing::Mode::selective;
-    if (!model.operators || !described) {
+    if (!model.operators || job.loss.kind != Loss::Kind::cross_entropy) {
         return {};
     }
     return model.operators(tree, {.batch = job.batch,

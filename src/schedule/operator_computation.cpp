@@ -52,11 +52,16 @@ OperatorComputation::OperatorComputation(const LoweringInput& input, const Forwa
       emit_(emit),
       buffer_(input.operators->storages.size(), -1),
       holders_(input.operators->storages.size(), 0),
+      kept_(kept_operators(*input.operators, program, input.tree, input.job.activation_checkpointing)),
       workspaces_(input.workspace_bytes, emit),
       output_storage_(output_of(*input.operators)) {}
 
 void OperatorComputation::allocate(std::int32_t storage) {
     std::int32_t& buffer = buffer_[index(storage)];
+    if (recomputing_ && kept_.storages[index(storage)] != 0 && holders_[index(storage)] > 0) {
+        recomputed_.push_back(storage);  // handed out: the program holds it now
+        return;
+    }
     if (holders_[index(storage)] > 0) {
         replaced_.push_back(buffer);
         buffer = -1;
@@ -67,6 +72,9 @@ void OperatorComputation::allocate(std::int32_t storage) {
     }
     emit_.allocate(buffer);
     holders_[index(storage)] = 1;
+    if (keeping_ && kept_.storages[index(storage)] != 0) {
+        hold(storage);
+    }
     if (recomputing_) {
         recomputed_.push_back(storage);
     } else if (storage == output_storage_) {
@@ -89,6 +97,9 @@ void OperatorComputation::let_go(std::int32_t storage) {
 
 void OperatorComputation::compute(std::int32_t row) {
     const Operator& op = graph_.operators[index(row)];
+    if (recomputing_ && kept_.operators[index(row)] != 0) {
+        return;
+    }
     workspaces_.before_product(op.flops);
     const std::int32_t module =
         op.call < 0 ? -1 : static_cast<std::int32_t>(graph_.calls.module[index(op.call)]);
@@ -161,6 +172,7 @@ OperatorComputation::Stop OperatorComputation::stop_of(Events events) {
 
 void OperatorComputation::forward(std::int32_t call, Forward how) {
     const Events events = graph_.forward_of(index(call));
+    keeping_ = how == Forward::plain;
     recomputing_ = how == Forward::recomputing || how == Forward::stopping;
     if (how != Forward::stopping) {
         play_forward(events, how != Forward::plain);
@@ -175,6 +187,7 @@ void OperatorComputation::forward(std::int32_t call, Forward how) {
         recomputed_.clear();
     }
     recomputing_ = false;
+    keeping_ = false;
 }
 
 void OperatorComputation::play_backward(std::size_t part, const OnGradient& on_gradient) {

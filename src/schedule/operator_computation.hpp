@@ -4,6 +4,7 @@
 
 #include "fsdplan/operators.hpp"
 #include "schedule/computation.hpp"
+#include "schedule/kept_operators.hpp"
 #include "schedule/workspaces.hpp"
 
 namespace fsdplan {
@@ -52,6 +53,8 @@ private:
     std::vector<std::int32_t> replaced_;    // buffers of storages that were computed anew while they lived
     std::vector<std::int32_t> recomputed_;  // storages that the recomputation under way holds
     bool recomputing_ = false;
+    bool keeping_ = false;  // a forward under way, of a region whose results are partly kept
+    KeptOperators kept_;
     Workspaces workspaces_;
     std::int32_t output_storage_;       // what the model returns beside the loss
     std::vector<std::int32_t> output_;  // its buffers that the loop holds, the oldest first

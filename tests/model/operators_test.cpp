@@ -101,8 +101,7 @@ INSTANTIATE_TEST_SUITE_P(Golden, FromConfiguration,
                                          Described{"act_llama3-8b_s8192", "meta-llama--Meta-Llama-3-8B"},
                                          Described{"act_llama3-8b_b4_s2048", "meta-llama--Meta-Llama-3-8B"},
                                          Described{"act_llama3-70b_s2048", "meta-llama--Meta-Llama-3-70B"},
-                                         Described{"act_gemma2-9b_s2048", "google--gemma-2-9b"},
-                                         Described{"act_mistral-7b_s2048", "mistralai--Mistral-7B-v0.1"}),
+                                         Described{"act_gemma2-9b_s2048", "google--gemma-2-9b"}),
                          [](const testing::TestParamInfo<Described>& described) {
                              std::string name = described.param.recording;
                              std::ranges::replace_if(
