@@ -3,6 +3,7 @@
 #include <array>
 #include <string>
 
+#include "fsdplan/operators.hpp"
 #include "fsdplan/simulate.hpp"
 #include "models.hpp"
 
@@ -154,6 +155,52 @@ void simulate_step(benchmark::State& state, Training& training) {
     }
     describe(state, training);
 }
+
+// The same from the model's operators: tens of them a block and direction, each with its memory.
+
+struct Described {
+    explicit Described(const char* name) : model(import_model(name)), tree(flatten(model)) {}
+    OperatorGraph operators() const {
+        return model.operators(tree, {.batch = 1, .sequence = 4096, .compute = DType::bfloat16});
+    }
+    ModelGraph model;
+    ModuleTree tree;
+};
+
+void describe_operators(benchmark::State& state, const char* model) {
+    const Described described(model);
+    std::size_t operators = 0;
+    for ([[maybe_unused]] auto _ : state) {
+        operators = described.operators().operators.size();
+        benchmark::DoNotOptimize(operators);
+    }
+    state.counters["operators"] = static_cast<double>(operators);
+}
+BENCHMARK_CAPTURE(describe_operators, 8b, llama_8b);
+BENCHMARK_CAPTURE(describe_operators, 405b, llama_405b);
+
+void step_of_operators(benchmark::State& state, const char* model, std::int64_t gpus) {
+    const OperatorGraph operators = Described(model).operators();
+    Training training(model, "fsdp2", gpus, 1);
+    for ([[maybe_unused]] auto _ : state) {
+        const Schedule schedule = lower({.tree = training.tree,
+                                         .plan = training.plan,
+                                         .job = training.job,
+                                         .operators = &operators,
+                                         .workspace_bytes = training.cluster.gpu.cublas_workspace_bytes,
+                                         .iterations = 1});
+        training.collectives = collective_times(schedule, training.cluster, training.pricing);
+        price(schedule, training.cluster, training.pricing, training.collectives, Bound::value,
+              training.times);
+        play(schedule, training.times, training.timeline);
+        const MemoryProfile profile =
+            device_memory(schedule, training.timeline, training.setup, FreeTiming::by_clock);
+        benchmark::DoNotOptimize(profile.peak.allocated_bytes);
+        state.counters["ops"] = static_cast<double>(schedule.ops.size());
+    }
+}
+BENCHMARK_CAPTURE(step_of_operators, 8b, llama_8b, 8);
+BENCHMARK_CAPTURE(step_of_operators, 405b, llama_405b, 512);
 
 void step(benchmark::State& state, void (*part)(benchmark::State&, Training&), const char* model,
           const char* runtime, std::int64_t gpus, int iterations) {
