@@ -212,6 +212,9 @@ OperatorGraph graph_of(const Recorded& recorded, const ModuleTree& tree, const W
     out.backward = recorded.backward;
     cut_into_parts(out, nested_calls(tree, out.calls.module), recorded.forward_call, recorded.backward_of);
     pass_what_is_held(out);
+    if (const std::string fault = first_fault(out); !fault.empty()) {
+        throw Error(ErrorKind::input, tree.name + ": operators", fault);
+    }
     if (recorded.device != "cuda") {
         out.notes.push_back("the operators are those of the " + recorded.device +
                             ", which differ a little from a GPU's");

@@ -1,6 +1,7 @@
 #include "operators/eager.hpp"
 
 #include <algorithm>
+#include <iterator>
 
 #include "operators/reduction.hpp"
 
@@ -220,12 +221,17 @@ void Eager::note(std::string text) {
     }
 }
 
-void Eager::collect(std::vector<std::int32_t>& into, const std::vector<std::int32_t>& from) const {
-    for (const std::int32_t source : from) {
-        if (std::ranges::find(into, source) == into.end()) {
-            into.push_back(source);
-        }
+// Both sorted. A residual stream holds something of every layer before, so that this is no place for a
+// search.
+void Eager::collect(std::vector<std::int32_t>& into, const std::vector<std::int32_t>& from) {
+    if (into.empty() || from.empty()) {
+        into.insert(into.end(), from.begin(), from.end());
+        return;
     }
+    std::vector<std::int32_t> both;
+    both.reserve(into.size() + from.size());
+    std::ranges::set_union(into, from, std::back_inserter(both));
+    into = std::move(both);
 }
 
 // Calls of modules.

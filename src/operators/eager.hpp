@@ -167,7 +167,7 @@ private:
     std::int32_t allocate(std::int64_t bytes);
     std::int32_t name_row(std::string_view name);
     Value make(std::int32_t storage, Shape shape, DType dtype);
-    void collect(std::vector<std::int32_t>& into, const std::vector<std::int32_t>& from) const;
+    static void collect(std::vector<std::int32_t>& into, const std::vector<std::int32_t>& from);
     void run_node(std::size_t n);
     void deliver(const Node& from, std::size_t input, Value gradient);
     void deliver_to_parameter(TensorIndex t, Value gradient);

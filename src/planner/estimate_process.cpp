@@ -9,11 +9,7 @@ namespace fsdplan {
 ProcessEstimate estimate_process(const Cluster& cluster, const TrainingJob& job) {
     const std::int64_t communicators = is_hybrid(job.strategy) ? 2 : 1;
     const ProcessBytes process = process_bytes(cluster, communicators);
-    const std::int64_t workspace = cluster.gpu.cublas_workspace_bytes;
-    ProcessEstimate out{.workspace = {workspace, workspace, 2 * workspace},
-                        .context = process.context,
-                        .nccl = process.nccl,
-                        .nccl_note = {}};
+    ProcessEstimate out{.context = process.context, .nccl = process.nccl, .nccl_note = {}};
     out.nccl_note = cluster.gpus == 1 ? "one GPU: no communicator"
                                       : std::to_string(communicators) +
                                             (communicators == 1 ? " communicator" : " communicators") +

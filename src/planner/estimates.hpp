@@ -64,7 +64,6 @@ struct LossBytes {
 LossBytes estimate_loss(const ModelFacts& facts, const TrainingJob& job);
 
 struct ProcessEstimate {
-    Estimate workspace;  ///< cuBLAS, inside the allocator
     Estimate context;
     Estimate nccl;
     std::string nccl_note;

@@ -45,6 +45,7 @@ StepResult simulate_step(const SweepQuestion& question, const StepOptions& optio
         simulation.contention = usual_contention(question.cluster.gpu);
     }
     out.run = simulate(out.schedule, question.cluster, simulation, &out.log);
+    out.run.notes.insert(out.run.notes.end(), about.operators.notes.begin(), about.operators.notes.end());
     return out;
 }
 

@@ -68,7 +68,7 @@ void OperatorComputation::allocate(std::int32_t storage) {
     }
     if (buffer < 0) {
         const Storage& of = graph_.storages[index(storage)];
-        buffer = emit_.buffer({.bytes = of.bytes, .category = category_of(of.use)});
+        buffer = emit_.buffer({.bytes = of.bytes, .category = category_of(of.use), .module = module_});
     }
     emit_.allocate(buffer);
     holders_[index(storage)] = 1;
@@ -172,6 +172,7 @@ OperatorComputation::Stop OperatorComputation::stop_of(Events events) {
 
 void OperatorComputation::forward(std::int32_t call, Forward how) {
     const Events events = graph_.forward_of(index(call));
+    module_ = static_cast<std::int32_t>(program_.calls[index(call)].module);
     keeping_ = how == Forward::plain;
     recomputing_ = how == Forward::recomputing || how == Forward::stopping;
     if (how != Forward::stopping) {
@@ -213,6 +214,7 @@ void OperatorComputation::play_backward(std::size_t part, const OnGradient& on_g
 }
 
 void OperatorComputation::backward(std::int32_t call, const OnGradient& on_gradient) {
+    module_ = static_cast<std::int32_t>(program_.calls[index(call)].module);
     play_backward(index(call), on_gradient);
 }
 
@@ -226,11 +228,13 @@ void OperatorComputation::loss() {
     if (!graph_.loss_in_model) {
         forget();
     }
+    module_ = -1;
     play_forward(graph_.forward_of(graph_.calls.size()), true);
     forget();
 }
 
 void OperatorComputation::loss_backward() {
+    module_ = -1;
     play_backward(graph_.calls.size(), [](TensorIndex) {});
 }
 

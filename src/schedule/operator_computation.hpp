@@ -52,6 +52,7 @@ private:
     std::vector<std::int32_t> holders_;     // of that
     std::vector<std::int32_t> replaced_;    // buffers of storages that were computed anew while they lived
     std::vector<std::int32_t> recomputed_;  // storages that the recomputation under way holds
+    std::int32_t module_ = -1;              // row of the tree whose part is played; -1: the loss
     bool recomputing_ = false;
     bool keeping_ = false;  // a forward under way, of a region whose results are partly kept
     KeptOperators kept_;
