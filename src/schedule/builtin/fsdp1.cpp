@@ -154,6 +154,12 @@ public:
     }
 
     void clip() override {
+        if (!clipped_) {
+            // The first call sends a zero from pageable memory, and the host waits for it.
+            emit_.copy(bytes_of(1, DType::float32).count, -1, Stream::compute, OpKind::to_device);
+            emit_.block(emit_.record(Stream::compute));
+            clipped_ = true;
+        }
         norms_one_by_one(emit_, local_gradients());
         if (norm_ < 0) {
             norm_ = add_buffer(emit_, -1, 1, DType::float32, Category::temporary, Stream::compute);
@@ -713,6 +719,7 @@ private:
     std::vector<std::int32_t> post_forward_order_;
     std::deque<std::int32_t> free_events_;
     std::int32_t norm_ = -1;
+    bool clipped_ = false;
     bool initialized_ = false;
     bool first_iteration_ = true;
     bool sync_gradients_ = true;
