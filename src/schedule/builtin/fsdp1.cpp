@@ -606,7 +606,7 @@ private:
         }
         emit_.after(post_backward_stream, views_stream);
         if (h.cast_gradient >= 0) {
-            emit_.allocate(h.cast_gradient);
+            emit_.allocate(cast_stays(h) ? h.shard_gradient : h.cast_gradient);
             emit_.copy(bytes_of(h.numel, h.settings.param).count, unit, post_backward_stream);
         }
         if (h.sharded()) {
@@ -615,6 +615,12 @@ private:
             reduce_unsharded(h, unit);
         }
         h.ever_reduced = true;
+    }
+
+    // Unsharded, and reduced in the dtype that is kept: what was cast becomes the gradient.
+    bool cast_stays(const Handle& h) const {
+        return !h.sharded() && !emit_.is_live(h.shard_gradient) &&
+               (h.settings.reduce == h.settings.orig || job_.fsdp1.keep_low_precision_gradients);
     }
 
     void divide(double factor, std::int64_t numel, DType dtype, std::int32_t unit, Stream stream) {
@@ -668,8 +674,10 @@ private:
             if (!emit_.is_live(h.shard_gradient)) {
                 emit_.allocate(h.shard_gradient);
             }
-            emit_.copy(bytes_of(h.numel, h.settings.reduce).count, unit, post_backward_stream);
-            emit_.release(h.cast_gradient);
+            if (emit_.is_live(h.cast_gradient)) {
+                emit_.copy(bytes_of(h.numel, h.settings.reduce).count, unit, post_backward_stream);
+                emit_.release(h.cast_gradient);
+            }
             emit_.use(h.flat_gradient, post_backward_stream);
             emit_.free(h.flat_gradient);
             h.has_shard_gradient = true;
