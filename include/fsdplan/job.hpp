@@ -184,6 +184,7 @@ struct TrainingJob {
     /// The model computes the loss (transformers with labels): its root unit then ends behind the loss, and
     /// its backward begins in front of it.
     bool loss_in_model = false;
+    bool reads_loss = false;       ///< a step ends with loss.item(): the host waits for the computations
     bool zero_grad_first = false;  ///< gradients go when the next step begins, not after the optimizer's
     bool gradient_as_bucket_view = false;  ///< DDP: gradients lie in the buckets
 

@@ -243,6 +243,9 @@ enum class FreeTiming : std::uint8_t {
     /// When the program alone makes sure of it: the host blocked on an event behind it, or the allocator
     /// waited for the device. The most that can be reserved.
     when_known,
+    /// When the host itself waited for that stream: as when_known, but blind to what a stream waited for in
+    /// between. No device is so late.
+    when_waited_for,
 };
 
 /// What the caching allocator did, as PyTorch's memory snapshots tell it.

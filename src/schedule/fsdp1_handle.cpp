@@ -24,8 +24,8 @@ void add_buffers(Handle& h, std::int32_t unit, std::int64_t ranks, const Trainin
     if (h.sharded()) {
         h.unsharded = buffer(h.shard_numel * ranks, h.settings.param, Category::unsharded, unshard_stream);
     }
-    h.flat_gradient = buffer(h.numel, h.settings.param, Category::gradient, Stream::compute);
-    h.fresh_gradient = buffer(h.numel, h.settings.param, Category::gradient, Stream::compute);
+    h.flat_gradient = buffer(h.numel, h.settings.param, Category::gradient, views_stream);
+    h.fresh_gradient = buffer(h.numel, h.settings.param, Category::gradient, views_stream);
     if (h.settings.reduce != h.settings.param) {
         h.cast_gradient = buffer(h.numel, h.settings.reduce, Category::reduce_input, post_backward_stream);
     }

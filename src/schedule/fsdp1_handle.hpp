@@ -14,6 +14,9 @@ namespace fsdplan::fsdp1 {
 constexpr Stream pre_unshard_stream = Stream::pre_gather;
 constexpr Stream unshard_stream = Stream::gather;
 constexpr Stream post_backward_stream = Stream::reduce;
+/// Where backward works on a flat parameter's gradient: a node of autograd runs on the stream on which
+/// forward created it, and unsharding creates the views.
+constexpr Stream views_stream = unshard_stream;
 
 /// What a unit's constructor got.
 struct Settings {

@@ -52,8 +52,7 @@ TrainingLoop::TrainingLoop(const LoweringInput& input, Schedule& out)
       unit_of_tensor_(input.tree.tensors.size(), -1),
       unit_of_call_(program.calls.size(), -1),
       modules_left_(units.size(), 0),
-      loss_in_model_(input.operators == nullptr ? input.job.loss_in_model
-                                                : input.operators->loss_in_model) {
+      loss_in_model_(input.operators == nullptr ? input.job.loss_in_model : input.operators->loss_in_model) {
     reserve();
     std::vector<std::int32_t> unit_of_module(tree.size(), -1);
     for (std::size_t u = 0; u < units.size(); ++u) {
@@ -270,6 +269,10 @@ void TrainingLoop::step() {
     emit.mark(Mark::optimizer_step);
     if (!job.zero_grad_first) {
         runtime_->zero_grad();
+    }
+    if (job.reads_loss) {
+        emit.copy(bytes_of(1, DType::float32).count, -1, Stream::compute, OpKind::to_host);
+        emit.block(emit.record(Stream::compute));
     }
     // The loss is also part of the model's output.
     if (!losses_.empty() && job.output != OutputLife::next_forward) {

@@ -255,7 +255,8 @@ class Certain {
 public:
     using Positions = std::array<std::int64_t, stream_count>;
 
-    explicit Certain(const Schedule& schedule) : at_record_(schedule.ops.size()) {
+    Certain(const Schedule& schedule, bool follows_waits)
+        : at_record_(schedule.ops.size()), follows_waits_(follows_waits) {
         for (Positions& stream : streams_) {
             stream.fill(-1);
         }
@@ -267,14 +268,19 @@ public:
             return;
         }
         Positions& stream = streams_[static_cast<std::size_t>(op.stream)];
-        if (op.kind == OpKind::wait && op.target >= 0) {
+        if (op.kind == OpKind::wait && op.target >= 0 && follows_waits_) {
             const Positions& event = at_record_[static_cast<std::size_t>(op.target)];
             std::ranges::transform(stream, event, stream.begin(),
                                    [](std::int64_t a, std::int64_t b) { return std::max(a, b); });
         }
         stream[static_cast<std::size_t>(op.stream)] = static_cast<std::int64_t>(i);
         if (op.kind == OpKind::record) {
-            at_record_[i] = stream;
+            if (follows_waits_) {
+                at_record_[i] = stream;
+            } else {
+                at_record_[i].fill(-1);
+                at_record_[i][static_cast<std::size_t>(op.stream)] = static_cast<std::int64_t>(i);
+            }
         }
     }
 
@@ -284,6 +290,7 @@ public:
 private:
     std::array<Positions, stream_count> streams_{};
     std::vector<Positions> at_record_;
+    bool follows_waits_;
 };
 
 bool touches_memory(OpKind kind) {
@@ -298,8 +305,8 @@ MemoryProfile device_memory(const Schedule& schedule, const Timeline& timeline, 
     CachingAllocator& allocator = memory.allocator();
     const bool by_clock = timing == FreeTiming::by_clock;
     std::optional<Certain> certain;
-    if (timing == FreeTiming::when_known) {
-        certain.emplace(schedule);
+    if (timing == FreeTiming::when_known || timing == FreeTiming::when_waited_for) {
+        certain.emplace(schedule, timing == FreeTiming::when_known);
     }
     if (timing == FreeTiming::at_once) {
         allocator.reached_everywhere(std::numeric_limits<std::int64_t>::max());

@@ -118,7 +118,7 @@ private:
         out_.timing = chosen("events", "clock",
                              std::array{std::pair{std::string_view("clock"), FreeTiming::by_clock},
                                         std::pair{std::string_view("now"), FreeTiming::at_once},
-                                        std::pair{std::string_view("never"), FreeTiming::when_known}});
+                                        std::pair{std::string_view("never"), FreeTiming::when_waited_for}});
         out_.steps = static_cast<int>(number("steps", 3, 64));
     }
 
@@ -177,6 +177,7 @@ private:
             throw Unsupported{"the cache of keys and values in training is not modelled"};
         }
         job.loss_in_model = true;  // transformers, given labels
+        job.reads_loss = true;
         const auto clip = case_.find("clip");
         if (!clip || !clip->is_null()) {
             job.clip_norm = 2.0;

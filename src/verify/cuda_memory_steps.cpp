@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "planner/training_schedule.hpp"
+#include "verify/recorder_clock.hpp"
 
 namespace fsdplan {
 namespace {
@@ -80,19 +81,10 @@ std::vector<std::int64_t> program_bytes(const Schedule& schedule) {
 }
 
 MemoryProfile played(const Schedule& schedule, const ModuleTree& tree, const CudaMemoryCase& recorded) {
-    Pricing pricing;
-    pricing.mesh = recorded.job.mesh;
-    const DType stored =
-        tree.parameter.empty() ? DType::float32 : tree.tensors[at(tree.parameter.front())].dtype;
-    pricing.compute_dtype = recorded.job.param_dtype.value_or(stored);
-    OpTimes times;
-    price(schedule, recorded.cluster, pricing, collective_times(schedule, recorded.cluster, pricing),
-          Bound::value, times);
-    Timeline timeline;
-    play(schedule, times, timeline);
-    MemorySetup setup{.device = recorded.cluster.budget,
-                      .used_by_others = {0},  // the recorder's device has nothing else in it
-                      .allocator = recorded.allocator};
+    const MemorySetup setup{.device = recorded.cluster.budget,
+                            .used_by_others = {0},  // the recorder's device has nothing else in it
+                            .allocator = recorded.allocator};
+    const Timeline timeline = recorder_timeline(schedule, tree, recorded, setup);
     return device_memory(schedule, timeline, setup, recorded.timing);
 }
 

@@ -80,6 +80,21 @@ TEST(DeviceMemory, TheLimiterBoundsHowFarItRuns) {
     EXPECT_EQ(reserved(script, FreeTiming::at_once), 30 * mib);
 }
 
+TEST(DeviceMemory, OnlyTheProgramKnowsWhatAStreamWaitedFor) {
+    Script script;
+    const std::int32_t full = script.buffer(30 * mib, Category::unsharded, Stream::gather);
+    script.allocate(full);
+    script.compute(1000);
+    script.use(full, Stream::compute);
+    script.free(full);
+    script.join(Stream::reduce, Stream::compute);
+    script.block(script.record(Stream::reduce));
+    script.allocate(full);
+    // The host waited for a stream that had waited for the computation, but not for the computation itself.
+    EXPECT_EQ(reserved(script, FreeTiming::when_known), 30 * mib);
+    EXPECT_EQ(reserved(script, FreeTiming::when_waited_for), 60 * mib);
+}
+
 TEST(DeviceMemory, AFastDeviceHasCaughtUp) {
     Script script = run_ahead(4, false);
     for (std::int64_t& ns : script.times.device_ns) {

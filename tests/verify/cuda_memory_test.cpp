@@ -30,6 +30,14 @@ TEST(VerifyCudaMemory, EveryRecordingIsReadAndWhatStaysIsExact) {
         EXPECT_THAT(skip.reason, testing::AnyOf(testing::HasSubstr("\"titan-"), testing::HasSubstr("cache")))
             << skip.case_name;
     }
+    // Where no clock decides when FSDP1's blocks come back, a segment too many or too few is all.
+    for (const Deviation& d : result.deviations) {
+        const bool clockless =
+            d.case_name.find("-never") != std::string::npos || d.case_name.find("-now") != std::string::npos;
+        if (d.quantity == "peak of reserved" && clockless) {
+            EXPECT_LT(d.error(), 0.01) << d.case_name;
+        }
+    }
 }
 
 // 5,712 float32 parameters over four ranks, two times 16 ids of 8 bytes, two buffers of 4 float32: 6,000

@@ -100,7 +100,7 @@ public:
         } else if (--handle(hook.subject).frozen_waits == 0) {
             emit_.mark(Mark::post_backward_frozen, hook.subject);
             handle(hook.subject).state = Handle::State::backward_post;
-            reshard_in_backward(hook.subject);
+            reshard_in_backward(hook.subject, Stream::compute);
         }
     }
 
@@ -114,6 +114,7 @@ public:
     }
 
     void end_of_backward() override {
+        emit_.after(Stream::compute, views_stream);  // autograd joins the streams of its leaves
         emit_.mark(Mark::final_begin);
         if (sync_gradients_) {
             emit_.after(Stream::compute, post_backward_stream);
@@ -153,6 +154,12 @@ public:
     }
 
     void clip() override {
+        if (!clipped_) {
+            // The first call sends a zero from pageable memory, and the host waits for it.
+            emit_.copy(bytes_of(1, DType::float32).count, -1, Stream::compute, OpKind::to_device);
+            emit_.block(emit_.record(Stream::compute));
+            clipped_ = true;
+        }
         norms_one_by_one(emit_, local_gradients());
         if (norm_ < 0) {
             norm_ = add_buffer(emit_, -1, 1, DType::float32, Category::temporary, Stream::compute);
@@ -463,20 +470,20 @@ private:
         }
     }
 
-    void reshard(std::int32_t unit, bool frees) {
+    void reshard(std::int32_t unit, bool frees, Stream current = Stream::compute) {
         Handle& h = handle(unit);
         h.points_to_shard = true;
         h.skipped_views = false;
         if (frees && h.gathered) {
-            emit_.use(h.unsharded, Stream::compute);
+            emit_.use(h.unsharded, current);
             emit_.free(h.unsharded);
             h.gathered = false;
         }
         if (frees && job_.limit_all_gathers) {
-            free_events_.push_back(emit_.record(Stream::compute));
+            free_events_.push_back(emit_.record(current));
         }
         if (!h.sharded() && h.mixed()) {
-            emit_.use(h.low_precision_shard, Stream::compute);
+            emit_.use(h.low_precision_shard, current);
             emit_.release(h.low_precision_shard);
         }
         h.prefetched = false;
@@ -487,8 +494,8 @@ private:
         return h.sharded() && (sync_gradients_ || frees_after_forward(h.settings.strategy));
     }
 
-    void reshard_in_backward(std::int32_t unit) {
-        reshard(unit, frees_in_backward(handle(unit)));
+    void reshard_in_backward(std::int32_t unit, Stream current) {
+        reshard(unit, frees_in_backward(handle(unit)), current);
         if (job_.backward_prefetch == BackwardPrefetch::post) {
             prefetch_backward(unit);
         }
@@ -565,6 +572,7 @@ private:
 
     // The gradients of the members are concatenated into that of the flat parameter.
     void assemble(Handle& h) {
+        emit_.after(views_stream, Stream::compute);
         const std::int32_t into = emit_.is_live(h.flat_gradient) ? h.fresh_gradient : h.flat_gradient;
         if (!emit_.is_live(into)) {
             emit_.allocate(into);
@@ -575,8 +583,9 @@ private:
                 bytes += bytes_of(member.numel, h.settings.param).count;
             }
         }
-        emit_.copy(bytes, -1, Stream::compute);
+        emit_.copy(bytes, -1, views_stream);
         for (const Handle::Member& member : h.members) {
+            emit_.use(member.gradient, views_stream);  // by autograd, which has changed streams
             emit_.release(member.gradient);
         }
         h.has_gradient = true;
@@ -591,13 +600,13 @@ private:
         if (!h.has_gradient) {
             return;
         }
-        reshard_in_backward(unit);
+        reshard_in_backward(unit, views_stream);
         if (!sync_gradients_) {
             return;
         }
-        emit_.after(post_backward_stream, Stream::compute);
+        emit_.after(post_backward_stream, views_stream);
         if (h.cast_gradient >= 0) {
-            emit_.allocate(h.cast_gradient);
+            emit_.allocate(cast_stays(h) ? h.shard_gradient : h.cast_gradient);
             emit_.copy(bytes_of(h.numel, h.settings.param).count, unit, post_backward_stream);
         }
         if (h.sharded()) {
@@ -606,6 +615,12 @@ private:
             reduce_unsharded(h, unit);
         }
         h.ever_reduced = true;
+    }
+
+    // Unsharded, and reduced in the dtype that is kept: what was cast becomes the gradient.
+    bool cast_stays(const Handle& h) const {
+        return !h.sharded() && !emit_.is_live(h.shard_gradient) &&
+               (h.settings.reduce == h.settings.orig || job_.fsdp1.keep_low_precision_gradients);
     }
 
     void divide(double factor, std::int64_t numel, DType dtype, std::int32_t unit, Stream stream) {
@@ -659,8 +674,10 @@ private:
             if (!emit_.is_live(h.shard_gradient)) {
                 emit_.allocate(h.shard_gradient);
             }
-            emit_.copy(bytes_of(h.numel, h.settings.reduce).count, unit, post_backward_stream);
-            emit_.release(h.cast_gradient);
+            if (emit_.is_live(h.cast_gradient)) {
+                emit_.copy(bytes_of(h.numel, h.settings.reduce).count, unit, post_backward_stream);
+                emit_.release(h.cast_gradient);
+            }
             emit_.use(h.flat_gradient, post_backward_stream);
             emit_.free(h.flat_gradient);
             h.has_shard_gradient = true;
@@ -710,6 +727,7 @@ private:
     std::vector<std::int32_t> post_forward_order_;
     std::deque<std::int32_t> free_events_;
     std::int32_t norm_ = -1;
+    bool clipped_ = false;
     bool initialized_ = false;
     bool first_iteration_ = true;
     bool sync_gradients_ = true;
