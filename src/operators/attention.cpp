@@ -194,8 +194,9 @@ Value eager(Eager& f, Value q, Value k, Value v, const Value& mask, bool capped)
     const std::int64_t queries = q.size(2);
     const std::int64_t keys = k.size(2);
     const DType dtype = q.dtype();
-    k = repeated(f, std::move(k), count / k.size(1));
-    v = repeated(f, std::move(v), count / v.size(1));
+    const std::int64_t sharing = count / k.size(1);
+    k = repeated(f, std::move(k), sharing);
+    v = repeated(f, std::move(v), sharing);
     Value laid_out = copied(f, q);
     Value scores =
         op::matmul(f, std::move(laid_out), k, queries, dim, keys, Shape{batch, count, queries, keys});
@@ -241,8 +242,9 @@ Value written_out(Eager& f, const Value& q, Value k, Value v, const Sizes& s, bo
 
 Value sdpa(Eager& f, Value q, Value k, Value v, const Value& mask, bool causal) {
     if (mask) {
-        k = repeated(f, std::move(k), q.size(1) / k.size(1));
-        v = repeated(f, std::move(v), q.size(1) / v.size(1));
+        const std::int64_t sharing = q.size(1) / k.size(1);
+        k = repeated(f, std::move(k), sharing);
+        v = repeated(f, std::move(v), sharing);
     }
     const Sizes s{q.size(0), q.size(1), k.size(1), q.size(2), k.size(2), q.size(3)};
     const bool half = q.dtype() == DType::bfloat16 || q.dtype() == DType::float16;

@@ -34,9 +34,9 @@ void Gradients::give(std::size_t input, Value gradient) {
     given_.emplace_back(input, std::move(gradient));
 }
 
-Eager::Eager(const ModuleTree& tree, Workload workload)
+Eager::Eager(const ModuleTree& tree, const Workload& workload)
     : tree_(tree), parameter_gradients_(tree.tensors.size()) {
-    graph_.workload = std::move(workload);
+    graph_.workload = workload;
 }
 
 // Tensors.

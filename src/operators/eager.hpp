@@ -87,7 +87,7 @@ using Backward = std::function<void(Eager&, Gradients&)>;
 
 class Eager {
 public:
-    Eager(const ModuleTree& tree, Workload workload);
+    Eager(const ModuleTree& tree, const Workload& workload);
     Eager(const Eager&) = delete;
     Eager& operator=(const Eager&) = delete;
     Eager(Eager&&) = delete;
