@@ -22,6 +22,7 @@ struct Memory {
     std::int64_t after_backward = 0;
 
     friend bool operator==(const Memory&, const Memory&) = default;
+    // NOLINTNEXTLINE(readability-identifier-naming): GoogleTest looks for this name
     friend void PrintTo(const Memory& m, std::ostream* out) {
         *out << m.allocations << " allocations, " << m.after_forward << " after forward, peak " << m.peak
              << ", " << m.after_backward << " after backward";

@@ -142,7 +142,7 @@ TEST(Eager, MemoryGoesWithTheLastName) {
     });
     const OperatorGraph graph = f.finish(loss);
     EXPECT_EQ(first_fault(graph), "");
-    using enum Kind;
+    using enum MemoryEvent::Kind;
     EXPECT_EQ(graph.forward, (std::vector<MemoryEvent>{{allocate, 0},
                                                        {run, 0},
                                                        {allocate, 1},
