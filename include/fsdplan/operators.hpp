@@ -20,7 +20,7 @@ struct Workload {
     std::int64_t sequence = 1;                    ///< tokens of each
     std::optional<std::int64_t> target_sequence;  ///< of an encoder-decoder's decoder; absent: as `sequence`
     std::optional<DType> compute;  ///< dtype that floating-point parameters compute in; absent: their own
-    std::optional<DType> buffers;  ///< the same for floating-point buffers
+    std::int64_t multiprocessors = 132;  ///< of the GPU: how kernels share out decides their scratch memory
     AttentionImplementation attention = AttentionImplementation::sdpa;
 };
 

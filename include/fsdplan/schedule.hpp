@@ -261,6 +261,8 @@ struct RuntimeInfo {
     bool has_units;                        ///< false: the model stays whole (DDP)
     std::span<const Strategy> strategies;  ///< the first is the default
     Schedule (*lower)(const LoweringInput& input);
+    /// Parameters are views of one for each unit: with one that is trainable autograd tracks them all.
+    bool tracks_whole_units = false;
 };
 std::span<const RuntimeInfo* const> runtimes();
 /// Throws Error(input) at --runtime with the nearest names.

@@ -124,11 +124,26 @@ Value repeated(Eager& f, Value x, std::int64_t times) {
     return out;
 }
 
-/// A copy for a product that needs its operand in another layout.
-Value copied(Eager& f, Value x) {
-    Value out = f.run("clone", {x.shape(), x.dtype()}, {&x});
-    f.node({&out}, {&x}, {}, [](Eager&, Gradients& g) { g.give(0, std::move(g.of_output())); });
-    return out;
+// Written out, as sdpa does where no fused kernel shares heads of k and v.
+Value written_out(Eager& f, const Value& q, Value k, Value v, const Sizes& s, bool causal) {
+    const DType dtype = q.dtype();
+    const Value scaled_q = op::mul_scalar(f, q);
+    Value mask;
+    if (causal) {
+        const Value ones = f.run("ones", {{s.queries, s.keys}, DType::boolean}, {});
+        const Value lower = f.run("tril", {{s.queries, s.keys}, DType::boolean}, {&ones});
+        mask = f.run("where", {{s.queries, s.keys}, dtype}, {&lower});
+    }
+    k = repeated(f, std::move(k), s.heads / s.kv_heads);
+    v = repeated(f, std::move(v), s.heads / s.kv_heads);
+    const Shape shape{s.batch, s.heads, s.queries, s.keys};
+    Value scores = op::matmul(f, scaled_q, op::mul_scalar(f, k), shape);
+    if (mask) {
+        f.run_in_place("add_", {&scores, &mask, &scores});
+    }
+    const Value shares = op::safe_softmax(f, std::move(scores));
+    const Value mixed = op::matmul(f, shares, v, Shape{s.batch, s.heads, s.queries, s.dim});
+    return op::contiguous(f, mixed);
 }
 
 }  // namespace
@@ -197,47 +212,21 @@ Value eager(Eager& f, Value q, Value k, Value v, const Value& mask, bool capped)
     const std::int64_t sharing = count / k.size(1);
     k = repeated(f, std::move(k), sharing);
     v = repeated(f, std::move(v), sharing);
-    Value laid_out = copied(f, q);
-    Value scores =
-        op::matmul(f, std::move(laid_out), k, queries, dim, keys, Shape{batch, count, queries, keys});
+    Value laid_out = op::contiguous(f, q);
+    Value scores = op::matmul(f, std::move(laid_out), k, Shape{batch, count, queries, keys});
     scores = op::mul_scalar(f, std::move(scores));
     if (capped) {
-        scores = op::mul_scalar(f, std::move(scores));
-        scores = op::tanh(f, std::move(scores));
-        scores = op::mul_scalar(f, std::move(scores));
+        scores = op::soft_cap(f, std::move(scores));
     }
     scores = op::add(f, std::move(scores), mask);
     scores = op::to(f, op::softmax(f, std::move(scores), DType::float32), dtype);
-    Value mixed = op::matmul(f, scores, v, queries, keys, dim, Shape{batch, count, queries, dim});
-    mixed = copied(f, std::move(mixed));
+    Value mixed = op::matmul(f, scores, v, Shape{batch, count, queries, dim});
+    mixed = op::contiguous(f, std::move(mixed));
     return f.view(mixed, Shape{batch, queries, count * dim});
 }
 
 Value window_mask(Eager& f, std::int64_t batch, std::int64_t sequence) {
     return f.run("le", {{batch, 1, sequence, sequence}, DType::boolean}, {});
-}
-
-// Written out, as sdpa does where no fused kernel shares heads of k and v.
-Value written_out(Eager& f, const Value& q, Value k, Value v, const Sizes& s, bool causal) {
-    const DType dtype = q.dtype();
-    const Value scaled_q = op::mul_scalar(f, q);
-    Value mask;
-    if (causal) {
-        const Value ones = f.run("ones", {{s.queries, s.keys}, DType::boolean}, {});
-        const Value lower = f.run("tril", {{s.queries, s.keys}, DType::boolean}, {&ones});
-        mask = f.run("where", {{s.queries, s.keys}, dtype}, {&lower});
-    }
-    k = repeated(f, std::move(k), s.heads / s.kv_heads);
-    v = repeated(f, std::move(v), s.heads / s.kv_heads);
-    const Shape shape{s.batch, s.heads, s.queries, s.keys};
-    Value scores = op::matmul(f, scaled_q, op::mul_scalar(f, k), s.queries, s.dim, s.keys, shape);
-    if (mask) {
-        f.run_in_place("add_", {&scores, &mask, &scores});
-    }
-    const Value shares = op::safe_softmax(f, std::move(scores));
-    const Value mixed =
-        op::matmul(f, shares, v, s.queries, s.keys, s.dim, Shape{s.batch, s.heads, s.queries, s.dim});
-    return copied(f, mixed);
 }
 
 Value sdpa(Eager& f, Value q, Value k, Value v, const Value& mask, bool causal) {

@@ -168,12 +168,6 @@ Value Eager::from_last_leaf(const Value& of, Shape shape) {
     return out;
 }
 
-Value Eager::detach(const Value& of) {
-    Value out = view(of, of.shape());
-    out.record_->target = Value::no_target;
-    return out;
-}
-
 bool Eager::any_requires_grad(const Values& inputs) const {
     return std::ranges::any_of(inputs, [](const Value* input) { return input->requires_grad(); });
 }
@@ -351,7 +345,8 @@ Value Eager::sum_to(const Value& gradient, const Shape& shape) {
     Value out = run("sum", {shape, gradient.dtype()}, {&gradient});
     const std::int64_t columns = numel_of(shape);
     const bool over_rows = shape.empty() || shape.back() == gradient.shape().back();
-    const std::int64_t scratch = over_rows ? sum_scratch_bytes(gradient.numel() / columns, columns) : 0;
+    const std::int64_t scratch =
+        over_rows ? sum_scratch_bytes(gradient.numel() / columns, columns, workload().multiprocessors) : 0;
     if (scratch > 0) {
         also({{scratch}, DType::uint8});
     }

@@ -103,7 +103,6 @@ public:
     Value parameter(TensorIndex t);
     Value parameter(ModuleIndex m, std::string_view name);
     bool has_parameter(ModuleIndex m, std::string_view name) const;
-    bool is_trainable(TensorIndex t) const { return tree_.tensors[at(t)].requires_grad; }
     std::optional<ModuleIndex> child(ModuleIndex m, std::string_view name) const;
 
     /// The forward of a module. `inputs` are what the caller passes on.
@@ -132,8 +131,6 @@ public:
     void begin_loss();
     /// A view that counts as a result of the leaf call that ended last, for calls with several results.
     Value from_last_leaf(const Value& of, Shape shape);
-    /// Detached from the graph: shares memory.
-    Value detach(const Value& of);
     void use_as(const Value& of, Storage::Use use);
     void note(std::string text);
 
@@ -176,7 +173,6 @@ private:
     void accumulate(Value& into, Value gradient);
     void close_parts();
     void record_calls();
-    void split_backward();
 
     const ModuleTree& tree_;
     OperatorGraph graph_;

@@ -35,6 +35,24 @@ Shape with_last(const Shape& shape, std::int64_t last) {
     return out;
 }
 
+/// Backward that hands the gradient through.
+void pass_on(Eager&, Gradients& g) {
+    g.give(0, std::move(g.of_output()));
+}
+
+/// Backward that is one kernel over the gradient, and over as much again where it reads something that was
+/// kept.
+Backward one_kernel(std::string_view name, bool reads_kept) {
+    return [name = std::string(name), reads_kept](Eager& e, Gradients& g) {
+        const Value& gradient = g.of_output();
+        Values reads{&gradient};
+        if (reads_kept) {
+            reads.push_back(&gradient);
+        }
+        g.give(0, e.run(name, {gradient.shape(), gradient.dtype()}, reads));
+    };
+}
+
 /// `transposed`: the weight is [in, out], not seen through a transposed view.
 Value product(Eager& f, Value x, const Value& weight, const Value& bias, bool transposed) {
     const std::int64_t in = x.size(-1);
@@ -107,13 +125,13 @@ Value to(Eager& f, Value x, DType dtype) {
     }
     Value out = f.run("_to_copy", {x.shape(), dtype}, {&x});
     // Whoever gets the gradient casts it.
-    f.node({&out}, {&x}, {}, [](Eager&, Gradients& g) { g.give(0, std::move(g.of_output())); });
+    f.node({&out}, {&x}, {}, pass_on);
     return out;
 }
 
 Value contiguous(Eager& f, Value x) {
     Value out = f.run("clone", {x.shape(), x.dtype()}, {&x});
-    f.node({&out}, {&x}, {}, [](Eager&, Gradients& g) { g.give(0, std::move(g.of_output())); });
+    f.node({&out}, {&x}, {}, pass_on);
     return out;
 }
 
@@ -141,46 +159,35 @@ Value mul(Eager& f, Value a, Value b) {
         saved.push_back(&b);
     }
     f.node({&out}, {&a, &b}, saved, [](Eager& e, Gradients& g) {
-        Value& gradient = g.of_output();
-        Value of_a;
-        Value of_b;
-        if (g.wanted(1)) {
-            of_b = e.run("mul", {gradient.shape(), gradient.dtype()}, {&gradient, &gradient});
-        }
-        if (g.wanted(0)) {
-            of_a = e.run("mul", {gradient.shape(), gradient.dtype()}, {&gradient, &gradient});
-        }
-        if (of_a) {
-            g.give(0, std::move(of_a));
-        }
-        if (of_b) {
-            g.give(1, std::move(of_b));
-        }
+        const Value& gradient = g.of_output();
+        const auto product = [&](std::size_t input) {
+            return g.wanted(input)
+                       ? e.run("mul", {gradient.shape(), gradient.dtype()}, {&gradient, &gradient})
+                       : Value();
+        };
+        // Worked out from the last argument on, handed over from the first.
+        Value of_b = product(1);
+        g.give(0, product(0));
+        g.give(1, std::move(of_b));
     });
     return out;
 }
 
 Value mul_scalar(Eager& f, Value x) {
     Value out = f.run("mul", {x.shape(), x.dtype()}, {&x});
-    f.node({&out}, {&x}, {}, [](Eager& e, Gradients& g) {
-        Value& gradient = g.of_output();
-        g.give(0, e.run("mul", {gradient.shape(), gradient.dtype()}, {&gradient}));
-    });
+    f.node({&out}, {&x}, {}, one_kernel("mul", false));
     return out;
 }
 
 Value add_scalar(Eager& f, Value x) {
     Value out = f.run("add", {x.shape(), x.dtype()}, {&x});
-    f.node({&out}, {&x}, {}, [](Eager&, Gradients& g) { g.give(0, std::move(g.of_output())); });
+    f.node({&out}, {&x}, {}, pass_on);
     return out;
 }
 
 Value neg(Eager& f, Value x) {
     Value out = f.run("neg", {x.shape(), x.dtype()}, {&x});
-    f.node({&out}, {&x}, {}, [](Eager& e, Gradients& g) {
-        Value& gradient = g.of_output();
-        g.give(0, e.run("neg", {gradient.shape(), gradient.dtype()}, {&gradient}));
-    });
+    f.node({&out}, {&x}, {}, one_kernel("neg", false));
     return out;
 }
 
@@ -194,10 +201,6 @@ Value power(Eager& f, Value x) {
         g.give(0, e.run("mul", like, {&gradient, &scaled}));
     });
     return out;
-}
-
-Value square(Eager& f, Value x) {
-    return power(f, std::move(x));
 }
 
 Value mean_last(Eager& f, Value x) {
@@ -222,10 +225,7 @@ Value rsqrt(Eager& f, Value x) {
 
 Value activation_by_result(Eager& f, Value x, std::string_view name) {
     Value out = f.run(name, {x.shape(), x.dtype()}, {&x});
-    f.node({&out}, {&x}, {&out}, [backward = std::string(name) + "_backward"](Eager& e, Gradients& g) {
-        Value& gradient = g.of_output();
-        g.give(0, e.run(backward, {gradient.shape(), gradient.dtype()}, {&gradient, &gradient}));
-    });
+    f.node({&out}, {&x}, {&out}, one_kernel(std::string(name) + "_backward", true));
     return out;
 }
 
@@ -233,12 +233,15 @@ Value tanh(Eager& f, Value x) {
     return activation_by_result(f, std::move(x), "tanh");
 }
 
+Value soft_cap(Eager& f, Value x) {
+    x = mul_scalar(f, std::move(x));
+    x = tanh(f, std::move(x));
+    return mul_scalar(f, std::move(x));
+}
+
 Value activation(Eager& f, Value x, std::string_view name) {
     Value out = f.run(name, {x.shape(), x.dtype()}, {&x});
-    f.node({&out}, {&x}, {&x}, [backward = std::string(name) + "_backward"](Eager& e, Gradients& g) {
-        Value& gradient = g.of_output();
-        g.give(0, e.run(backward, {gradient.shape(), gradient.dtype()}, {&gradient, &gradient}));
-    });
+    f.node({&out}, {&x}, {&x}, one_kernel(std::string(name) + "_backward", true));
     return out;
 }
 
@@ -335,22 +338,14 @@ Value dropout(Eager& f, Value x, double p) {
     }
     const Value mask = f.also({x.shape(), DType::boolean});
     Value out = f.run("native_dropout", {x.shape(), x.dtype()}, {&x});
-    f.node({&out}, {&x}, {&mask}, [](Eager& e, Gradients& g) {
-        Value& gradient = g.of_output();
-        g.give(0, e.run("native_dropout_backward", {gradient.shape(), gradient.dtype()},
-                        {&gradient, &gradient}));
-    });
+    f.node({&out}, {&x}, {&mask}, one_kernel("native_dropout_backward", true));
     return out;
 }
 
 Value softmax(Eager& f, Value x, DType dtype) {
     x = to(f, std::move(x), dtype);
     Value out = f.run("_softmax", {x.shape(), dtype}, {&x});
-    f.node({&out}, {&x}, {&out}, [](Eager& e, Gradients& g) {
-        Value& gradient = g.of_output();
-        g.give(0,
-               e.run("_softmax_backward_data", {gradient.shape(), gradient.dtype()}, {&gradient, &gradient}));
-    });
+    f.node({&out}, {&x}, {&out}, one_kernel("_softmax_backward_data", true));
     return out;
 }
 
@@ -363,9 +358,8 @@ Value safe_softmax(Eager& f, Value x) {
     return out;
 }
 
-Value matmul(Eager& f, Value a, Value b, std::int64_t m, std::int64_t k, std::int64_t n, Shape shape) {
-    const std::int64_t flops = 2 * (a.numel() / k) * k * n;
-    (void)m;
+Value matmul(Eager& f, Value a, Value b, Shape shape) {
+    const std::int64_t flops = 2 * a.numel() * shape.back();
     Value out = f.run("bmm", {std::move(shape), a.dtype()}, {&a, &b}, flops);
     Values saved;
     if (b.requires_grad()) {
@@ -390,11 +384,7 @@ Value matmul(Eager& f, Value a, Value b, std::int64_t m, std::int64_t k, std::in
 Value cross_entropy(Eager& f, Value logits, const Value& target) {
     const Result like{logits.shape(), logits.dtype()};
     Value logs = f.run("_log_softmax", like, {&logits});
-    f.node({&logs}, {&logits}, {&logs}, [](Eager& e, Gradients& g) {
-        Value& gradient = g.of_output();
-        g.give(0, e.run("_log_softmax_backward_data", {gradient.shape(), gradient.dtype()},
-                        {&gradient, &gradient}));
-    });
+    f.node({&logs}, {&logits}, {&logs}, one_kernel("_log_softmax_backward_data", true));
     const Value chosen = f.view(logs, Shape{logs.size(0)});  // one of each row is read
     Value loss = f.run("nll_loss_forward", {{}, logits.dtype()}, {&chosen});
     const Value total = f.also({{}, logits.dtype()});

@@ -2,10 +2,10 @@
 
 #include "operators/eager.hpp"
 
-// PyTorch's operators on CUDA: what each allocates, keeps for backward and does then. Arguments by value are
-// used up, as a temporary of a Python expression is.
-// Source: tools/autograd/derivatives.yaml of PyTorch 2.13 and what recordings show; the generated code works
-// out the gradient of the last argument first.
+// PyTorch's operators on CUDA: what each allocates, keeps for backward and does then. An argument by value is
+// a further name of the tensor until the expression ends; who moves a Value in gives up his own. Source:
+// tools/autograd/derivatives.yaml of PyTorch 2.13 and what recordings show; the generated code works out the
+// gradient of the last argument first.
 namespace fsdplan::op {
 
 /// x [..., in], weight [out, in], bias [out] or empty.
@@ -24,17 +24,19 @@ Value mul(Eager& f, Value a, Value b);
 Value mul_scalar(Eager& f, Value x);
 Value add_scalar(Eager& f, Value x);
 Value neg(Eager& f, Value x);
-Value square(Eager& f, Value x);
-Value power(Eager& f, Value x);  ///< another exponent
+/// A constant exponent.
+Value power(Eager& f, Value x);
 Value mean_last(Eager& f, Value x);
 Value rsqrt(Eager& f, Value x);
 Value tanh(Eager& f, Value x);
+/// Bounded by tanh: x / c, tanh, times c.
+Value soft_cap(Eager& f, Value x);
 /// One kernel that keeps its input: silu, gelu.
 Value activation(Eager& f, Value x, std::string_view name);
 /// One kernel that keeps its result: relu, sigmoid.
 Value activation_by_result(Eager& f, Value x, std::string_view name);
 
-/// [begin, begin + size) of the last dimension; a view.
+/// A slice of `size` of the last dimension; a view.
 Value narrow_last(Eager& f, const Value& x, std::int64_t size);
 /// `parts` equal views along the last dimension, whose gradients are joined again.
 std::vector<Value> split_last(Eager& f, const Value& x, std::size_t parts);
@@ -50,8 +52,8 @@ Value dropout(Eager& f, Value x, double p);
 Value softmax(Eager& f, Value x, DType dtype);
 /// Rows that see nothing become zero.
 Value safe_softmax(Eager& f, Value x);
-/// a [..., m, k] times b [..., k, n].
-Value matmul(Eager& f, Value a, Value b, std::int64_t m, std::int64_t k, std::int64_t n, Shape shape);
+/// a [..., m, k] times b, which is or becomes [..., k, n]; `shape` is [..., m, n].
+Value matmul(Eager& f, Value a, Value b, Shape shape);
 
 /// F.cross_entropy of logits [n, classes] in their dtype.
 Value cross_entropy(Eager& f, Value logits, const Value& target);

@@ -16,7 +16,7 @@ struct Around {
 };
 
 Value norm(Eager& f, ModuleIndex m, const Value& x, const DecoderForward& sizes) {
-    return sizes.gemma ? layer::rms_norm_of_gemma(f, m, x) : layer::rms_norm(f, m, x);
+    return sizes.norm_adds_one ? layer::rms_norm_plus_one(f, m, x) : layer::rms_norm(f, m, x);
 }
 
 /// A projection, by heads; some models norm each head.
@@ -39,7 +39,7 @@ Value self_attention(Eager& f, ModuleIndex m, const Value& x, const Around& arou
         const Value v =
             attention::heads(f, layer::linear(f, child(f, m, "v_proj"), x), sizes.kv_heads, !around.is_eager);
         std::tie(q, k) = attention::rotate(f, q, k, around.rotation);
-        const Value mixed = around.is_eager ? attention::eager(f, q, k, v, around.mask, sizes.gemma)
+        const Value mixed = around.is_eager ? attention::eager(f, q, k, v, around.mask, sizes.capped_scores)
                                             : attention::sdpa(f, q, k, v, around.mask, true);
         return layer::linear(f, child(f, m, "o_proj"), mixed);
     });
@@ -131,9 +131,7 @@ Value causal_lm(Eager& f, ModuleIndex top, std::string_view backbone, std::strin
         const Value hidden = f.call(model, {&ids}, [&] { return body(model, ids); });
         Value logits = layer::linear(f, child(f, top, head), hidden);
         if (capped_logits) {
-            logits = op::mul_scalar(f, std::move(logits));
-            logits = op::tanh(f, std::move(logits));
-            logits = op::mul_scalar(f, std::move(logits));
+            logits = op::soft_cap(f, std::move(logits));
         }
         f.use_as(logits, Storage::Use::logits);
         return causal_lm_loss(f, logits);
@@ -142,9 +140,10 @@ Value causal_lm(Eager& f, ModuleIndex top, std::string_view backbone, std::strin
 
 Value decoder_forward(Eager& f, ModuleIndex model, const Value& ids, const DecoderForward& sizes) {
     const ModuleIndex tokens = child(f, model, "embed_tokens");
-    Value hidden = sizes.gemma ? layer::scaled_embedding(f, tokens, ids) : layer::embedding(f, tokens, ids);
+    Value hidden =
+        sizes.scaled_embedding ? layer::scaled_embedding(f, tokens, ids) : layer::embedding(f, tokens, ids);
     Around around{.sizes = sizes, .rotation = {}, .mask = {}};
-    around.is_eager = sizes.gemma || f.workload().attention == AttentionImplementation::eager;
+    around.is_eager = sizes.capped_scores || f.workload().attention == AttentionImplementation::eager;
     if (around.is_eager) {
         around.mask = attention::eager_mask(f, ids.size(0), ids.size(1), hidden.dtype());
     } else if (sizes.window && *sizes.window <= ids.size(1)) {

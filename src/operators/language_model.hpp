@@ -33,9 +33,11 @@ struct DecoderForward {
     std::int64_t kv_heads = 0;
     std::int64_t rotary_width = 0;
     std::string act;
-    bool gemma = false;                  ///< its norms, its scaled embedding and its bounded, eager attention
-    bool capped_logits = false;          ///< tanh bounds them
-    std::int64_t experts_per_token = 0;  ///< of layers whose mlp has experts
+    bool norm_adds_one = false;               ///< RMS norms multiply with one plus the weight
+    bool scaled_embedding = false;            ///< the embedding multiplies with a constant
+    bool capped_scores = false;               ///< tanh bounds those of attention, which is eager then
+    bool capped_logits = false;               ///< tanh bounds them
+    std::int64_t experts_per_token = 0;       ///< of layers whose mlp has experts
     std::optional<std::int64_t> window = {};  ///< positions that attention looks back; absent: all
 };
 /// embed_tokens, rotary_emb, layers and norm.

@@ -33,6 +33,12 @@ Value gelu_new(Eager& f, const Value& x) {
     return op::mul(f, std::move(half), std::move(inner));
 }
 
+/// x over the root of the mean of its squares.
+Value to_unit_square(Eager& f, const Value& x) {
+    Value scale = op::rsqrt(f, op::add_scalar(f, op::mean_last(f, op::power(f, x))));
+    return op::mul(f, x, std::move(scale));
+}
+
 }  // namespace
 
 ModuleIndex child(const Eager& f, ModuleIndex m, std::string_view name) {
@@ -72,17 +78,15 @@ Value norm(Eager& f, ModuleIndex m, const Value& x) {
 Value rms_norm(Eager& f, ModuleIndex m, const Value& x) {
     return f.call(m, {&x}, [&] {
         const Value wide = op::to(f, x, DType::float32);
-        Value scale = op::rsqrt(f, op::add_scalar(f, op::mean_last(f, op::square(f, wide))));
-        const Value scaled = op::mul(f, wide, std::move(scale));
+        const Value scaled = to_unit_square(f, wide);
         return op::mul(f, f.parameter(m, "weight"), op::to(f, scaled, x.dtype()));
     });
 }
 
-Value rms_norm_of_gemma(Eager& f, ModuleIndex m, const Value& x) {
+Value rms_norm_plus_one(Eager& f, ModuleIndex m, const Value& x) {
     return f.call(m, {&x}, [&] {
         const Value wide = op::to(f, x, DType::float32);
-        Value scale = op::rsqrt(f, op::add_scalar(f, op::mean_last(f, op::square(f, wide))));
-        Value scaled = op::mul(f, wide, std::move(scale));
+        Value scaled = to_unit_square(f, wide);
         Value weight = op::add_scalar(f, op::to(f, f.parameter(m, "weight"), DType::float32));
         scaled = op::mul(f, std::move(scaled), std::move(weight));
         return op::to(f, std::move(scaled), x.dtype());

@@ -19,7 +19,7 @@ Value norm(Eager& f, ModuleIndex m, const Value& x);
 /// Root mean square in float32, then times the weight (Llama and its kin).
 Value rms_norm(Eager& f, ModuleIndex m, const Value& x);
 /// The same, but times one plus the weight, before the result is rounded (Gemma).
-Value rms_norm_of_gemma(Eager& f, ModuleIndex m, const Value& x);
+Value rms_norm_plus_one(Eager& f, ModuleIndex m, const Value& x);
 Value dropout(Eager& f, ModuleIndex m, const Value& x, double p);
 /// A module that is an activation function; `name` as in a configuration ("silu", "gelu_new").
 Value activation(Eager& f, ModuleIndex m, const Value& x, std::string_view name);

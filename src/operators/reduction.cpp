@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <bit>
 
+#include "fsdplan/base.hpp"
+
 namespace fsdplan {
 namespace {
 
@@ -10,14 +12,9 @@ std::int64_t power_up_to(std::int64_t value, std::int64_t most) {
     return value < most ? static_cast<std::int64_t>(std::bit_floor(static_cast<std::uint64_t>(value))) : most;
 }
 
-std::int64_t div_up(std::int64_t a, std::int64_t b) {
-    return (a + b - 1) / b;
-}
-
 }  // namespace
 
-std::int64_t sum_scratch_bytes(std::int64_t rows, std::int64_t columns) {
-    constexpr std::int64_t multiprocessors = 132;
+std::int64_t sum_scratch_bytes(std::int64_t rows, std::int64_t columns, std::int64_t multiprocessors) {
     constexpr std::int64_t threads_of_multiprocessor = 2048;
     constexpr std::int64_t warp = 32;
     constexpr std::int64_t fewest_values = 16;  // that a thread sums
@@ -34,14 +31,14 @@ std::int64_t sum_scratch_bytes(std::int64_t rows, std::int64_t columns) {
     if (rows < std::min(height * 16, most_values)) {
         return 0;  // each thread sums whole columns
     }
-    const std::int64_t values = div_up(rows, height);
-    const std::int64_t grid = div_up(columns / vector, width);
+    const std::int64_t values = ceil_div(rows, height);
+    const std::int64_t grid = ceil_div(columns / vector, width);
     const std::int64_t wanted = multiprocessors * (threads_of_multiprocessor / (width * height));
     if (values < most_values || grid > wanted) {
         return 0;
     }
-    const std::int64_t blocks =
-        std::max(std::min(div_up(wanted, grid), div_up(values, fewest_values)), div_up(values, most_values));
+    const std::int64_t blocks = std::max(std::min(ceil_div(wanted, grid), ceil_div(values, fewest_values)),
+                                         ceil_div(values, most_values));
     constexpr std::int64_t accumulator = 4;
     return blocks > 1 ? accumulator * columns * blocks * width * vector : 0;
 }

@@ -25,7 +25,7 @@ Values passed(Values arguments) {
 /// Like other models' RMS norm, but the input itself is scaled, not its copy in float32.
 Value norm(Eager& f, ModuleIndex m, const Value& x) {
     return f.call(m, {&x}, [&] {
-        const Value variance = op::mean_last(f, op::square(f, op::to(f, x, DType::float32)));
+        const Value variance = op::mean_last(f, op::power(f, op::to(f, x, DType::float32)));
         Value hidden = op::mul(f, x, op::rsqrt(f, op::add_scalar(f, variance)));
         hidden = op::to(f, hidden, x.dtype());
         return op::mul(f, f.parameter(m, "weight"), hidden);

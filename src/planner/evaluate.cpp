@@ -378,7 +378,7 @@ Evaluation evaluation_of(const SweepQuestion& question, const ModelFacts& facts,
                    .activations = estimate_activations(question.tree, facts, job),
                    .loss = estimate_loss(facts, job),
                    .work = {},
-                   .operators = operators_for(question.model, question.tree, job)};
+                   .operators = operators_for(question.model, question.tree, job, cluster.gpu)};
     out.work = work_of(question.tree, facts, out.activations, out.loss, job, cluster.gpu);
     return out;
 }

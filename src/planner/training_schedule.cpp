@@ -4,9 +4,9 @@ namespace fsdplan {
 
 namespace {
 
-/// FSDP1 hands out views of a flat parameter: with one trainable parameter in it autograd tracks them all.
-/// Empty when every unit is of one kind.
-std::optional<ModuleTree> tracked_by_fsdp1(const ModuleTree& tree, const WrapPlan& plan) {
+/// The tree as autograd sees it where a unit's parameters are tracked together. Empty when every unit is of
+/// one kind.
+std::optional<ModuleTree> tracked_by_units(const ModuleTree& tree, const WrapPlan& plan) {
     std::optional<ModuleTree> out;
     for (const Unit& unit : plan.units) {
         for (const TensorIndex t : unit.parameters) {
@@ -23,24 +23,28 @@ std::optional<ModuleTree> tracked_by_fsdp1(const ModuleTree& tree, const WrapPla
 
 }  // namespace
 
-OperatorGraph operators_for(const ModelGraph& model, const ModuleTree& tree, const TrainingJob& job) {
+OperatorGraph operators_for(const ModelGraph& model, const ModuleTree& tree, const TrainingJob& job,
+                            const Gpu& gpu) {
     if (!model.operators || job.loss.kind != Loss::Kind::cross_entropy) {
         return {};
     }
-    return model.operators(tree, {.batch = job.batch,
-                                  .sequence = job.sequence,
-                                  .target_sequence = job.target_sequence,
-                                  .compute = job.param_dtype,
-                                  .buffers = job.buffer_dtype});
+    Workload workload{.batch = job.batch,
+                      .sequence = job.sequence,
+                      .target_sequence = job.target_sequence,
+                      .compute = job.param_dtype};
+    if (gpu.sm_count > 0) {
+        workload.multiprocessors = gpu.sm_count;
+    }
+    return model.operators(tree, workload);
 }
 
 Schedule schedule_with_work(const Evaluation& about, const WrapPlan& plan, const TrainingJob& job,
                             const TrainingRun& run) {
     OperatorGraph own;
     const OperatorGraph* operators = &about.operators;
-    if (job.runtime == "fsdp1" && !operators->calls.empty()) {
-        if (const std::optional<ModuleTree> tracked = tracked_by_fsdp1(about.tree, plan)) {
-            own = operators_for(about.model, *tracked, job);
+    if (runtime(job.runtime).tracks_whole_units && !operators->calls.empty()) {
+        if (const std::optional<ModuleTree> tracked = tracked_by_units(about.tree, plan)) {
+            own = operators_for(about.model, *tracked, job, about.cluster.gpu);
             operators = &own;
         }
     }

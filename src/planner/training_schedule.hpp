@@ -16,7 +16,8 @@ struct TrainingRun {
 
 /// The training of a plan with what the user's own computation costs and holds.
 /// What the model computes in this job, where it is described; the closed formulas answer the rest.
-OperatorGraph operators_for(const ModelGraph& model, const ModuleTree& tree, const TrainingJob& job);
+OperatorGraph operators_for(const ModelGraph& model, const ModuleTree& tree, const TrainingJob& job,
+                            const Gpu& gpu);
 
 Schedule schedule_with_work(const Evaluation& about, const WrapPlan& plan, const TrainingJob& job,
                             const TrainingRun& run);

@@ -114,7 +114,7 @@ void OperatorComputation::compute(std::int32_t row) {
          .flops = op.kind == Operator::Kind::causal_attention ? op.flops / 2 : op.flops});
 }
 
-void OperatorComputation::play_forward(Events events, bool saves) {
+void OperatorComputation::play(Events events, bool saves, const OnGradient& on_gradient) {
     for (const MemoryEvent& event : events) {
         switch (event.kind) {
             case Kind::allocate:
@@ -135,7 +135,10 @@ void OperatorComputation::play_forward(Events events, bool saves) {
                 }
                 break;
             case Kind::release:
+                let_go(event.index);
+                break;
             case Kind::gradient:
+                on_gradient(static_cast<TensorIndex>(event.index));
                 break;
         }
     }
@@ -176,11 +179,11 @@ void OperatorComputation::forward(std::int32_t call, Forward how) {
     keeping_ = how == Forward::plain;
     recomputing_ = how == Forward::recomputing || how == Forward::stopping;
     if (how != Forward::stopping) {
-        play_forward(events, how != Forward::plain);
+        play(events, how != Forward::plain);
     } else {
         const Stop stop = stop_of(events);
-        play_forward(events.first(stop.before), true);
-        play_forward(events.subspan(stop.saves_begin, stop.saves_end - stop.saves_begin), true);
+        play(events.first(stop.before), true);
+        play(events.subspan(stop.saves_begin, stop.saves_end - stop.saves_begin), true);
         // The exception that ends a recomputation takes the frames with it.
         for (const std::int32_t storage : recomputed_) {
             let_go(storage);
@@ -191,31 +194,9 @@ void OperatorComputation::forward(std::int32_t call, Forward how) {
     keeping_ = false;
 }
 
-void OperatorComputation::play_backward(std::size_t part, const OnGradient& on_gradient) {
-    for (const MemoryEvent& event : graph_.backward_of(part)) {
-        switch (event.kind) {
-            case Kind::allocate:
-                allocate(event.index);
-                break;
-            case Kind::run:
-                compute(event.index);
-                break;
-            case Kind::drop:
-            case Kind::release:
-                let_go(event.index);
-                break;
-            case Kind::gradient:
-                on_gradient(static_cast<TensorIndex>(event.index));
-                break;
-            case Kind::save:
-                break;
-        }
-    }
-}
-
 void OperatorComputation::backward(std::int32_t call, const OnGradient& on_gradient) {
     module_ = static_cast<std::int32_t>(program_.calls[index(call)].module);
-    play_backward(index(call), on_gradient);
+    play(graph_.backward_of(index(call)), false, on_gradient);
 }
 
 // As the model's forward returns, the loop forgets what the one before returned.
@@ -229,13 +210,13 @@ void OperatorComputation::loss() {
         forget();
     }
     module_ = -1;
-    play_forward(graph_.forward_of(graph_.calls.size()), true);
+    play(graph_.forward_of(graph_.calls.size()), true);
     forget();
 }
 
 void OperatorComputation::loss_backward() {
     module_ = -1;
-    play_backward(graph_.calls.size(), [](TensorIndex) {});
+    play(graph_.backward_of(graph_.calls.size()), false, {});
 }
 
 void OperatorComputation::drop_output() {

@@ -31,8 +31,8 @@ public:
 private:
     using Events = std::span<const MemoryEvent>;
 
-    void play_forward(Events events, bool saves);
-    void play_backward(std::size_t part, const OnGradient& on_gradient);
+    /// `saves`: autograd keeps what forward events save. `on_gradient`: of backward events.
+    void play(Events events, bool saves, const OnGradient& on_gradient = {});
     struct Stop {
         std::size_t before = 0;       ///< what is played, ends here …
         std::size_t saves_begin = 0;  ///< … but for these

@@ -6,6 +6,7 @@
 
 #include "fsdplan/operators.hpp"
 #include "model/nested_calls.hpp"
+#include "operators/playback.hpp"
 #include "verify/case_report.hpp"
 
 namespace fsdplan {
@@ -26,55 +27,6 @@ std::optional<std::filesystem::path> export_of(const std::filesystem::path& reco
     }
     return std::nullopt;
 }
-
-/// Bytes alive while the events go by, the gradients of parameters among them.
-class Playback {
-public:
-    Playback(const OperatorGraph& graph, const ModuleTree& tree)
-        : graph_(graph), tree_(tree), holders_(graph.storages.size(), 0) {}
-
-    void play(const std::vector<MemoryEvent>& events) {
-        peak_ = live_;
-        for (const MemoryEvent& event : events) {
-            switch (event.kind) {
-                case Kind::allocate:
-                    holders_[at(event.index)] = 1;
-                    add(graph_.storages[at(event.index)].bytes);
-                    break;
-                case Kind::save:
-                    ++holders_[at(event.index)];
-                    break;
-                case Kind::drop:
-                case Kind::release:
-                    if (--holders_[at(event.index)] == 0) {
-                        add(-graph_.storages[at(event.index)].bytes);
-                    }
-                    break;
-                case Kind::gradient: {
-                    const Tensor& tensor = tree_.tensors[at(event.index)];
-                    add(bytes_of(tensor.numel, tensor.dtype).count);
-                    break;
-                }
-                case Kind::run:
-                    break;
-            }
-        }
-    }
-    std::int64_t live() const { return live_; }
-    std::int64_t peak() const { return peak_; }
-
-private:
-    void add(std::int64_t bytes) {
-        live_ += bytes;
-        peak_ = std::max(peak_, live_);
-    }
-
-    const OperatorGraph& graph_;
-    const ModuleTree& tree_;
-    std::vector<std::int32_t> holders_;
-    std::int64_t live_ = 0;
-    std::int64_t peak_ = 0;
-};
 
 /// Of each call: bytes that it is the first to keep, and FLOPs, with what it calls.
 struct PerCall {
@@ -162,6 +114,7 @@ void replay_activations(const json::Value& recording, const std::string& path, V
     playback.play(graph.forward);
     compare("forward_peak_bytes", recording.at("forward_peak_bytes").integer(), playback.peak());
     compare("after_forward_bytes", recording.at("after_forward_bytes").integer(), playback.live());
+    playback.reset_peak();
     playback.play(graph.backward);
     compare("backward_peak_bytes", recording.at("backward_peak_bytes").integer(), playback.peak());
     report.close(out);

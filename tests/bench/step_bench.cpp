@@ -128,17 +128,19 @@ void allocate_step(benchmark::State& state, Training& training) {
     describe(state, training);
 }
 
-// Everything from the plan to time and memory.
+// Everything from the schedule to time and memory.
+void time_and_memory(const Schedule& schedule, Training& training) {
+    training.collectives = collective_times(schedule, training.cluster, training.pricing);
+    price(schedule, training.cluster, training.pricing, training.collectives, Bound::value, training.times);
+    play(schedule, training.times, training.timeline);
+    const MemoryProfile profile =
+        device_memory(schedule, training.timeline, training.setup, FreeTiming::by_clock);
+    benchmark::DoNotOptimize(profile.peak.allocated_bytes);
+}
+
 void whole_step(benchmark::State& state, Training& training) {
     for ([[maybe_unused]] auto _ : state) {
-        const Schedule schedule = training.lowered();
-        training.collectives = collective_times(schedule, training.cluster, training.pricing);
-        price(schedule, training.cluster, training.pricing, training.collectives, Bound::value,
-              training.times);
-        play(schedule, training.times, training.timeline);
-        const MemoryProfile profile =
-            device_memory(schedule, training.timeline, training.setup, FreeTiming::by_clock);
-        benchmark::DoNotOptimize(profile.peak.allocated_bytes);
+        time_and_memory(training.lowered(), training);
     }
     describe(state, training);
 }
@@ -189,13 +191,7 @@ void step_of_operators(benchmark::State& state, const char* model, std::int64_t 
                                          .operators = &operators,
                                          .workspace_bytes = training.cluster.gpu.cublas_workspace_bytes,
                                          .iterations = 1});
-        training.collectives = collective_times(schedule, training.cluster, training.pricing);
-        price(schedule, training.cluster, training.pricing, training.collectives, Bound::value,
-              training.times);
-        play(schedule, training.times, training.timeline);
-        const MemoryProfile profile =
-            device_memory(schedule, training.timeline, training.setup, FreeTiming::by_clock);
-        benchmark::DoNotOptimize(profile.peak.allocated_bytes);
+        time_and_memory(schedule, training);
         state.counters["ops"] = static_cast<double>(schedule.ops.size());
     }
 }

@@ -20,6 +20,7 @@ const std::filesystem::path data = FSDPLAN_TEST_DATA;
 struct Described {
     const char* recording;  ///< of tests/golden/runtime
     const char* config;     ///< folder of models/nets
+    AttentionImplementation attention = AttentionImplementation::sdpa;
 };
 
 nlohmann::json read(const std::filesystem::path& path) {
@@ -88,7 +89,8 @@ TEST_P(FromConfiguration, KeepsAndComputesWhatPyTorchDoes) {
     ASSERT_TRUE(model.operators);
     const OperatorGraph graph =
         model.operators(tree, {.batch = recording.at("case").at("batch").get<std::int64_t>(),
-                               .sequence = recording.at("case").at("seq").get<std::int64_t>()});
+                               .sequence = recording.at("case").at("seq").get<std::int64_t>(),
+                               .attention = GetParam().attention});
     EXPECT_EQ(first_fault(graph), "");
     const Totals expected = totals_of(recording);
     const Totals got = totals_of(graph);
@@ -101,7 +103,9 @@ INSTANTIATE_TEST_SUITE_P(Golden, FromConfiguration,
                                          Described{"act_llama3-8b_s8192", "meta-llama--Meta-Llama-3-8B"},
                                          Described{"act_llama3-8b_b4_s2048", "meta-llama--Meta-Llama-3-8B"},
                                          Described{"act_llama3-70b_s2048", "meta-llama--Meta-Llama-3-70B"},
-                                         Described{"act_gemma2-9b_s2048", "google--gemma-2-9b"}),
+                                         Described{"act_gemma2-9b_s2048", "google--gemma-2-9b"},
+                                         Described{"act_llama3-8b_eager_s2048", "meta-llama--Meta-Llama-3-8B",
+                                                   AttentionImplementation::eager}),
                          [](const testing::TestParamInfo<Described>& described) {
                              std::string name = described.param.recording;
                              std::ranges::replace_if(

@@ -73,7 +73,7 @@ def faults(value, schema, root, where=""):
                 for i, element in enumerate(value):
                     yield from faults(element, rule, root, f"{where}/{i}")
         else:
-            raise ValueError(f"the keyword {keyword!r} is not implemented here")
+            raise ValueError(f"{where or '/'}: the schema uses a keyword that this checker has no rule for: {keyword!r}")
 
 
 def main():

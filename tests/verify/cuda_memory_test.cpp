@@ -1,6 +1,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "base/file.hpp"
+#include "base/json.hpp"
 #include "fsdplan/verify.hpp"
 #include "support/temp_folder.hpp"
 
@@ -18,9 +20,19 @@ bool is_exact(const Difference& d) {
     return d.where.ends_with("requested bytes") || d.where == "parameters" || d.where == "units";
 }
 
+/// When the recording took events for complete.
+std::string events_of(const std::string& case_name) {
+    const std::string file = case_name.substr(0, case_name.find(' ')) + ".json";
+    const std::string path = std::string(FSDPLAN_TEST_DATA "/golden/cuda_memory/") + file;
+    const json::Document recording(read_text(path), file);
+    const auto events = recording.root().at("case").find("events");
+    return events ? std::string(events->string()) : "clock";
+}
+
 TEST(VerifyCudaMemory, EveryRecordingIsReadAndWhatStaysIsExact) {
     const Verification result = replayed(FSDPLAN_TEST_DATA "/golden/cuda_memory");
     EXPECT_EQ(result.cases, 228);
+    EXPECT_EQ(result.match, 212);  // the causes of the others stand in docs/accuracy.md
     EXPECT_EQ(result.skipped, 9);
     for (const Difference& d : result.differences) {
         EXPECT_FALSE(is_exact(d)) << d.case_name << ": " << d.where << "\n  expected " << d.expected
@@ -32,9 +44,7 @@ TEST(VerifyCudaMemory, EveryRecordingIsReadAndWhatStaysIsExact) {
     }
     // Where no clock decides when FSDP1's blocks come back, a segment too many or too few is all.
     for (const Deviation& d : result.deviations) {
-        const bool clockless =
-            d.case_name.find("-never") != std::string::npos || d.case_name.find("-now") != std::string::npos;
-        if (d.quantity == "peak of reserved" && clockless) {
+        if (d.quantity == "peak of reserved" && events_of(d.case_name) != "clock") {
             EXPECT_LT(d.error(), 0.01) << d.case_name;
         }
     }

@@ -41,7 +41,9 @@ constexpr std::array heads{
 constexpr DecoderFamily decoder_family{classes.space, "Gemma2Model", heads, describe};
 DecoderForward layers(const Config& config) {
     DecoderForward out = decoder_forward_of(decoder_sizes(config, defaults));
-    out.gemma = true;
+    out.norm_adds_one = true;
+    out.scaled_embedding = true;
+    out.capped_scores = true;
     out.capped_logits = !is_null(config, "final_logit_softcapping");
     return out;
 }

@@ -756,6 +756,7 @@ constinit const RuntimeInfo fsdp1{
     .has_units = true,
     .strategies = strategies,
     .lower = lower_fsdp1,
+    .tracks_whole_units = true,
 };
 
 }  // namespace builtin::runtime
