@@ -330,7 +330,8 @@ bool TrainingLoop::walk(std::int32_t call) {
     if (region_of_[index(call)] != call || in_backward_) {
         return body(call, true, true);
     }
-    if (has_grad_inputs(call)) {
+    // A reentrant checkpoint is a node like others: without gradients to wait for it keeps nothing.
+    if (!checkpointing.reentrant || has_grad_inputs(call)) {
         computation_->keep_inputs(call);
     }
     const bool around_unit = checkpointing.placement == Placement::outside;
