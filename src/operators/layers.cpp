@@ -13,8 +13,11 @@ Value adapted(Eager& f, ModuleIndex m, const Value& x) {
     for (const std::string& adapter : adapters) {
         const ModuleIndex down = child(f, child(f, m, "lora_A"), adapter);
         const ModuleIndex up = child(f, child(f, m, "lora_B"), adapter);
+        const ModuleIndex thinning = child(f, child(f, m, "lora_dropout"), adapter);
+        const bool thins = short_name(f.tree().class_info(thinning).name) == "Dropout";  // else Identity
         const Value cast = op::to(f, x, f.parameter(down, "weight").dtype());
-        const Value low = linear(f, down, cast);
+        const Value kept = dropout(f, thinning, cast, thins ? 1.0 : 0.0);  // how much changes no size
+        const Value low = linear(f, down, kept);
         Value high = linear(f, up, low);
         Value scaled = op::mul_scalar(f, std::move(high));
         result = op::add(f, std::move(result), std::move(scaled));

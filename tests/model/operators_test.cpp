@@ -113,6 +113,20 @@ INSTANTIATE_TEST_SUITE_P(Golden, FromConfiguration,
                              return name;
                          });
 
+// An adapter's dropout keeps its mask and hands the low-rank product another input.
+TEST(Adapters, DropoutKeepsAMask) {
+    const ModelGraph model = two_layers("meta-llama--Meta-Llama-3-8B");
+    const auto masks = [&](std::string_view lora) {
+        const ModelGraph adapted = with_lora(model, parse_lora(lora));
+        const ModuleTree tree = flatten(adapted);
+        const OperatorGraph graph = adapted.operators(tree, {.batch = 1, .sequence = 128});
+        EXPECT_EQ(first_fault(graph), "");
+        return std::ranges::count(graph.names, "native_dropout");
+    };
+    EXPECT_EQ(masks("r=8,targets=q_proj"), 0);
+    EXPECT_EQ(masks("r=8,targets=q_proj,dropout=0.05"), 1);
+}
+
 // The symbolic PyTorch under the descriptions.
 
 /// A module with one parameter that is used twice.
