@@ -8,10 +8,10 @@
 namespace fsdplan::fsdp1 {
 namespace {
 
-void add_buffers(Handle& h, std::int32_t unit, std::int64_t ranks, const TrainingJob& job, Emitter& emit) {
+void add_buffers(Handle& h, std::int64_t ranks, const TrainingJob& job, Emitter& emit) {
     const auto buffer = [&](std::int64_t numel, DType dtype, Category category, Stream stream,
                             bool on_host = false) {
-        return add_buffer(emit, unit, numel, dtype, category, stream, on_host);
+        return add_buffer(emit, h.unit, numel, dtype, category, stream, on_host);
     };
     h.shard = buffer(h.shard_numel, h.settings.orig, Category::shard, Stream::compute, job.offload);
     if (h.mixed()) {
@@ -91,8 +91,8 @@ void add_members(Handle& h, const Unit& unit, const ModuleTree& tree, bool use_o
     }
 }
 
-void set_up(Handle& h, std::int32_t unit, TrainingLoop& loop) {
-    const Unit& plan = *loop.units[static_cast<std::size_t>(unit)].plan;
+void set_up(Handle& h, TrainingLoop& loop) {
+    const Unit& plan = *loop.units[static_cast<std::size_t>(h.unit)].plan;
     if (plan.parameters.empty()) {
         return;
     }
@@ -104,10 +104,10 @@ void set_up(Handle& h, std::int32_t unit, TrainingLoop& loop) {
     const auto all_ranks = static_cast<double>(loop.job.mesh.ranks());
     h.predivide = predivide_factor(all_ranks);
     h.postdivide = all_ranks / h.predivide;
-    add_buffers(h, unit, flat_ranks, loop.job, loop.emit);
+    add_buffers(h, flat_ranks, loop.job, loop.emit);
     for (Handle::Member& member : h.members) {
-        member.gradient =
-            add_buffer(loop.emit, unit, member.numel, h.settings.param, Category::gradient, Stream::compute);
+        member.gradient = add_buffer(loop.emit, h.unit, member.numel, h.settings.param, Category::gradient,
+                                     Stream::compute);
     }
     add_collectives(h, flat_ranks, loop.job, loop.emit);
 }
@@ -179,7 +179,8 @@ Settings settings_of(const Unit& unit, const ModuleTree& tree, const TrainingJob
 std::vector<Handle> handles_of(TrainingLoop& loop, std::optional<std::int64_t> rank) {
     std::vector<Handle> handles(loop.units.size());
     for (std::size_t u = 0; u < handles.size(); ++u) {
-        set_up(handles[u], static_cast<std::int32_t>(u), loop);
+        handles[u].unit = static_cast<std::int32_t>(u);
+        set_up(handles[u], loop);
     }
     if (loop.job.use_orig_params) {
         const std::int64_t own = rank ? *rank : busiest_rank(handles);

@@ -33,6 +33,7 @@ Settings settings_of(const Unit& unit, const ModuleTree& tree, const TrainingJob
 struct Handle {
     enum class State : std::uint8_t { idle, forward, backward_pre, backward_post };
 
+    std::int32_t unit = -1;
     bool exists = false;  // a unit without parameters has none
     Settings settings;
     bool requires_grad = false;

@@ -1,9 +1,10 @@
 #include "schedule/training_loop.hpp"
 
 #include <algorithm>
+#include <utility>
 
 #include "fsdplan/operators.hpp"
-#include "schedule/optimizer_step.hpp"
+#include "schedule/outside_units.hpp"
 
 namespace fsdplan {
 namespace {
@@ -23,10 +24,29 @@ std::vector<LoopUnit> units_of(const LoweringInput& input) {
     return units;
 }
 
-void add_once(std::vector<std::int32_t>& list, std::int32_t value) {
-    if (std::ranges::find(list, value) == list.end()) {
-        list.push_back(value);
+std::vector<std::int32_t> units_of_tensors(const LoweringInput& input, const std::vector<LoopUnit>& units) {
+    std::vector<std::int32_t> unit_of(input.tree.tensors.size(), -1);
+    for (std::size_t u = 0; u < units.size(); ++u) {
+        for (const TensorIndex t : units[u].plan->parameters) {
+            unit_of[at(t)] = static_cast<std::int32_t>(u);
+        }
     }
+    return unit_of;
+}
+
+std::vector<std::int32_t> units_of_calls(const LoweringInput& input, const ForwardProgram& program,
+                                         const std::vector<LoopUnit>& units) {
+    std::vector<std::int32_t> unit_of_module(input.tree.size(), -1);
+    for (std::size_t u = 0; u < units.size(); ++u) {
+        for (const ModuleIndex m : units[u].modules) {
+            unit_of_module[at(m)] = static_cast<std::int32_t>(u);
+        }
+    }
+    std::vector<std::int32_t> unit_of;
+    for (const ForwardProgram::Call& call : program.calls) {
+        unit_of.push_back(unit_of_module[at(call.module)]);
+    }
+    return unit_of;
 }
 
 }  // namespace
@@ -49,33 +69,24 @@ TrainingLoop::TrainingLoop(const LoweringInput& input, Schedule& out)
       emit(out),
       input_(input),
       out_(out),
-      unit_of_tensor_(input.tree.tensors.size(), -1),
-      unit_of_call_(program.calls.size(), -1),
+      unit_of_tensor_(units_of_tensors(input, units)),
+      unit_of_call_(units_of_calls(input, program, units)),
       modules_left_(units.size(), 0),
-      loss_in_model_(input.operators == nullptr ? input.job.loss_in_model : input.operators->loss_in_model) {
+      loss_in_model_(input.operators == nullptr ? input.job.loss_in_model : input.operators->loss_in_model),
+      regions_(checkpointed_regions(program, tree, job.activation_checkpointing)),
+      borders_(call_borders(program, unit_of_call_, regions_)),
+      graph_(program, borders_, unit_of_call_, job.activation_checkpointing, tape) {
     reserve();
-    std::vector<std::int32_t> unit_of_module(tree.size(), -1);
-    for (std::size_t u = 0; u < units.size(); ++u) {
-        out.units.push_back(units[u].name);
-        for (const ModuleIndex m : units[u].modules) {
-            unit_of_module[at(m)] = static_cast<std::int32_t>(u);
-        }
-        for (const TensorIndex t : units[u].plan->parameters) {
-            unit_of_tensor_[at(t)] = static_cast<std::int32_t>(u);
-        }
+    for (const LoopUnit& unit : units) {
+        out.units.push_back(unit.name);
     }
-    for (std::size_t c = 0; c < program.calls.size(); ++c) {
-        unit_of_call_[c] = unit_of_module[at(program.calls[c].module)];
-    }
-    list_regions();
-    list_borders();
     computation_ = computation_of(input, program, emit);
     for (std::int32_t c = 0; c < static_cast<std::int32_t>(program.calls.size()); ++c) {
-        if (region_of_[index(c)] == c) {
+        if (regions_.begins_at(c)) {
             const auto [first, last] = computation_->saving(c).value_or(
-                Computation::Saving{first_saved_[index(c)], last_saved_[index(c)]});
-            first_saved_[index(c)] = first;
-            last_saved_[index(c)] = last;
+                Computation::Saving{regions_.first_saved[index(c)], regions_.last_saved[index(c)]});
+            regions_.first_saved[index(c)] = first;
+            regions_.last_saved[index(c)] = last;
         }
     }
 }
@@ -94,90 +105,18 @@ void TrainingLoop::reserve() {
                  calls + buffers_each * (units.size() + parameters));
 }
 
-// Who reads what across the border of which call. Borders matter for units and for checkpointed regions.
-void TrainingLoop::list_borders() {
-    results_.resize(program.calls.size());
-    sources_.resize(program.calls.size());
-    const auto has_border = [&](std::int32_t c) { return is_unit_call(c) || region_of_[index(c)] == c; };
-    const auto parent = [&](std::int32_t c) { return program.calls[index(c)].parent; };
-    for (std::int32_t reader = 0; reader < static_cast<std::int32_t>(program.calls.size()); ++reader) {
-        for (const std::int32_t source : program.sources(reader)) {
-            for (std::int32_t c = source; c >= 0 && !program.inside(reader, c); c = parent(c)) {
-                if (has_border(c)) {
-                    add_once(results_[index(c)], source);
-                }
-            }
-            for (std::int32_t c = reader; c >= 0 && !program.inside(source, c); c = parent(c)) {
-                if (has_border(c)) {
-                    add_once(sources_[index(c)], source);
-                }
-            }
-        }
-    }
-    for (const std::int32_t source : program.output_from) {
-        for (std::int32_t c = source; c >= 0; c = parent(c)) {
-            if (has_border(c)) {
-                add_once(results_[index(c)], source);
-            }
-        }
-    }
-    // A result that nobody reads is a tensor all the same.
-    for (std::int32_t c = 0; c < static_cast<std::int32_t>(program.calls.size()); ++c) {
-        if (has_border(c) && results_[index(c)].empty()) {
-            for (std::int32_t leaf = program.calls[index(c)].end - 1; leaf >= c; --leaf) {
-                if (program.calls[index(leaf)].leaf) {
-                    results_[index(c)].push_back(leaf);
-                    break;
-                }
-            }
-        }
-    }
-}
-
-void TrainingLoop::list_regions() {
-    region_of_.assign(program.calls.size(), -1);
-    first_saved_.assign(program.calls.size(), -1);
-    last_saved_.assign(program.calls.size(), -1);
-    std::vector<char> checkpointed(tree.size(), 0);
-    for (const ModuleIndex m : job.activation_checkpointing.regions(tree)) {
-        checkpointed[at(m)] = 1;
-    }
-    // A leaf whose result nobody reads handed its input through (dropout without effect): it saves nothing.
-    std::vector<char> is_read(program.calls.size(), 0);
-    for (const std::int32_t source : program.source) {
-        is_read[index(source)] = 1;
-    }
-    for (const std::int32_t source : program.output_from) {
-        is_read[index(source)] = 1;
-    }
-    for (std::int32_t c = 0; c < static_cast<std::int32_t>(program.calls.size()); ++c) {
-        const ForwardProgram::Call& call = program.calls[index(c)];
-        const std::int32_t around = call.parent < 0 ? -1 : region_of_[index(call.parent)];
-        region_of_[index(c)] = around >= 0 || checkpointed[at(call.module)] == 0 ? around : c;
-        if (region_of_[index(c)] >= 0 && call.leaf && is_read[index(c)] != 0) {
-            std::int32_t& first = first_saved_[index(region_of_[index(c)])];
-            first = first < 0 ? c : first;
-            last_saved_[index(region_of_[index(c)])] = c;
-        }
-    }
-}
-
 void TrainingLoop::run(UnitRuntime& runtime) {
     runtime_ = &runtime;
-    allocate_module_buffers(std::nullopt);
-    allocate_outside_units();
+    module_buffers_ = allocate_module_buffers(tree, std::nullopt, emit);
+    allocate_outside_units(tree, job, unit_of_tensor_, computation_->is_priced(), emit);
     runtime.begin();
     for (const std::int64_t bytes : input_.input_bytes) {
-        allocate_bytes(bytes, Category::input);
+        emit.allocate(emit.buffer({.bytes = bytes, .category = Category::input}));
     }
     for (iteration_ = 0; iteration_ < input_.iterations; ++iteration_) {
         out_.iteration_begin.push_back(static_cast<std::int64_t>(out_.ops.size()));
         step();
     }
-}
-
-void TrainingLoop::allocate_bytes(std::int64_t bytes, Category category) {
-    emit.allocate(emit.buffer({.bytes = bytes, .category = category}));
 }
 
 // The variable that holds the loss of the forward before forgets it when this one returns.
@@ -202,44 +141,11 @@ void TrainingLoop::end_output(OutputLife life) {
     }
 }
 
-// Parameters that no unit manages lie whole on every rank; their gradients and states stay too.
-void TrainingLoop::allocate_outside_units() {
-    std::vector<char> seen(tree.tensors.size(), 0);
-    for (const TensorIndex t : tree.parameter) {
-        if (seen[at(t)] != 0 || unit_of_tensor_[at(t)] >= 0) {
-            continue;
-        }
-        seen[at(t)] = 1;
-        const Tensor& tensor = tree.tensors[at(t)];
-        const std::int64_t bytes = bytes_of(tensor.numel, tensor.dtype).count;
-        allocate_bytes(bytes, Category::replicated);
-        if (tensor.requires_grad && computation_->is_priced()) {
-            allocate_bytes(bytes, Category::replicated);  // gradient
-            create_states(emit, job, tensor.numel, tensor.dtype, -1, Category::replicated);
-        }
-    }
-}
-
 void TrainingLoop::cast_buffers(DType dtype) {
-    const std::vector<std::int32_t> before = std::move(module_buffers_);
-    allocate_module_buffers(dtype);
+    const std::vector<std::int32_t> before =
+        std::exchange(module_buffers_, allocate_module_buffers(tree, dtype, emit));
     for (const std::int32_t buffer : before) {
         emit.release(buffer);
-    }
-}
-
-// The floating-point ones in `dtype`, if it is given.
-void TrainingLoop::allocate_module_buffers(std::optional<DType> dtype) {
-    std::vector<TensorIndex> distinct = tree.buffer;
-    std::ranges::sort(distinct);
-    distinct.erase(std::unique(distinct.begin(), distinct.end()), distinct.end());
-    module_buffers_.clear();
-    for (const TensorIndex t : distinct) {
-        const Tensor& tensor = tree.tensors[at(t)];
-        const DType held = is_floating_point(tensor.dtype) ? dtype.value_or(tensor.dtype) : tensor.dtype;
-        module_buffers_.push_back(
-            emit.buffer({.bytes = bytes_of(tensor.numel, held).count, .category = Category::module_buffer}));
-        emit.allocate(module_buffers_.back());
     }
 }
 
@@ -283,11 +189,8 @@ void TrainingLoop::step() {
 
 void TrainingLoop::forward_backward() {
     tape.clear();
-    const std::size_t calls = program.calls.size();
-    result_.assign(calls, -1);
-    output_.assign(calls, -1);
-    inputs_.assign(calls, -1);
-    recomputed_.assign(calls, 0);
+    graph_.clear();
+    recomputed_.assign(program.calls.size(), 0);
     grad_enabled_ = true;
 
     loss_node_ = -1;
@@ -301,7 +204,7 @@ void TrainingLoop::forward_backward() {
     emit.pass = Pass::backward;
     in_backward_ = true;
     BackwardVisitor visitor{*this};
-    tape.backward(loss_in_model_ && output_[0] >= 0 ? output_[0] : loss_node_, visitor);
+    tape.backward(loss_in_model_ && output_node(0) >= 0 ? output_node(0) : loss_node_, visitor);
     user_code();
     runtime_->end_of_backward();
     computation_->free_graph();
@@ -312,13 +215,7 @@ void TrainingLoop::forward_backward() {
 }
 
 void TrainingLoop::compute_loss(std::int32_t reader) {
-    loss_node_ = tape.add(Tape::Kind::loss, 0);
-    for (const std::int32_t source : program.output_from) {
-        const std::int32_t to = target(source, reader);
-        if (to >= 0) {
-            tape.edge(loss_node_, to);
-        }
-    }
+    loss_node_ = graph_.add_loss(reader);
     computation_->loss();
     hold_loss();
 }
@@ -327,7 +224,7 @@ void TrainingLoop::compute_loss(std::int32_t reader) {
 bool TrainingLoop::walk(std::int32_t call) {
     using Placement = ActivationCheckpointing::Placement;
     const ActivationCheckpointing& checkpointing = job.activation_checkpointing;
-    if (region_of_[index(call)] != call || in_backward_) {
+    if (!regions_.begins_at(call) || in_backward_) {
         return body(call, true, true);
     }
     // A reentrant checkpoint is a node like others: without gradients to wait for it keeps nothing.
@@ -342,7 +239,7 @@ bool TrainingLoop::walk(std::int32_t call) {
         grad_enabled_ = false;
         body(call, true, true);
         grad_enabled_ = true;
-        reentrant(call);
+        graph_.add_reentrant(call);
         return true;
     }
     const std::int32_t unit = unit_of_call_[index(call)];
@@ -350,7 +247,7 @@ bool TrainingLoop::walk(std::int32_t call) {
     grad_enabled_ = false;
     body(call, false, true);
     grad_enabled_ = true;
-    reentrant(call);
+    graph_.add_reentrant(call);
     end_unit(unit, call);
     return true;
 }
@@ -408,7 +305,7 @@ void TrainingLoop::end_unit(std::int32_t unit, std::int32_t call) {
         return;
     }
     if (grad_enabled_ && !throwaway_) {
-        add_output_node(call);
+        graph_.add_output(call, call == 0 ? loss_node_ : -1);
     }
     if (--modules_left_[index(unit)] == 0) {
         runtime_->post_forward(unit, call);
@@ -416,122 +313,17 @@ void TrainingLoop::end_unit(std::int32_t unit, std::int32_t call) {
     user_code();
 }
 
-// An output that is the very tensor that an inner unit returned shares its node: hooks then run in the order
-// in which they were registered, the inner unit's first.
-void TrainingLoop::add_output_node(std::int32_t call) {
-    const std::vector<std::int32_t>& results = results_[index(call)];
-    if (!output_requires_grad(call)) {
-        return;
-    }
-    const bool returns_loss = call == 0 && loss_node_ >= 0;
-    if (results.size() == 1 && !returns_loss) {
-        for (std::int32_t inner = call + 1; inner <= results.front(); ++inner) {
-            if (output_[index(inner)] >= 0 && program.inside(results.front(), inner) &&
-                results_[index(inner)] == results) {
-                output_[index(call)] = output_[index(inner)];
-                return;
-            }
-        }
-    }
-    const std::int32_t node = tape.add(Tape::Kind::output, call);
-    if (returns_loss) {
-        tape.edge(node, loss_node_);
-    }
-    for (const std::int32_t result : results) {
-        const std::int32_t to = target(result, call);
-        if (to >= 0 && !returns_loss) {
-            tape.edge(node, to);
-        }
-    }
-    output_[index(call)] = node;
-}
-
-bool TrainingLoop::output_requires_grad(std::int32_t call) const {
-    return std::ranges::any_of(results_[index(call)],
-                               [&](std::int32_t leaf) { return result_[index(leaf)] >= 0; });
-}
-
-bool TrainingLoop::has_grad_inputs(std::int32_t call) const {
-    return std::ranges::any_of(sources_[index(call)],
-                               [&](std::int32_t leaf) { return result_[index(leaf)] >= 0; });
-}
-
-// Node of the tensor through which `reader` sees a leaf's result: the output of the outermost unit around the
-// leaf that has ended by then. Reader -1 is the loss.
-std::int32_t TrainingLoop::target(std::int32_t source, std::int32_t reader) const {
-    std::int32_t to = result_[index(source)];
-    if (to < 0) {
-        return -1;
-    }
-    for (std::int32_t c = source; c >= 0 && (reader < 0 || !program.inside(reader, c)) && c != reader;
-         c = program.calls[index(c)].parent) {
-        if (is_unit_call(c) && output_[index(c)] >= 0) {
-            to = output_[index(c)];
-        }
-    }
-    return to;
-}
-
-std::vector<std::int32_t> TrainingLoop::input_nodes(std::int32_t call) const {
-    std::vector<std::int32_t> nodes;
-    for (std::int32_t reader = call; reader < program.calls[index(call)].end; ++reader) {
-        std::vector<std::int32_t> read;
-        for (const std::int32_t source : program.sources(reader)) {
-            const std::int32_t to = program.inside(source, call) ? -1 : target(source, reader);
-            if (to >= 0) {
-                add_once(read, to);
-            }
-        }
-        // What reaches a leaf through another tensor that it reads (a residual stream) is no tensor of its
-        // own.
-        for (const std::int32_t node : read) {
-            const bool behind = std::ranges::any_of(
-                read, [&](std::int32_t other) { return other > node && tape.reaches(other, node); });
-            if (!behind) {
-                add_once(nodes, node);
-            }
-        }
-    }
-    return nodes;
-}
-
-// The gradient of what `reader` reads of `source` flows from `node` through the inputs of the units around
-// it.
-void TrainingLoop::read(std::int32_t node, std::int32_t reader, std::int32_t source,
-                        bool inside_reader_unit) {
-    if (result_[index(source)] < 0) {
-        return;
-    }
-    std::int32_t from = node;
-    const std::int32_t innermost = inside_reader_unit ? reader : program.calls[index(reader)].parent;
-    for (std::int32_t c = innermost; c >= 0 && !program.inside(source, c);
-         c = program.calls[index(c)].parent) {
-        const bool at_border = c == border_;  // the inputs of a reentrant region are leaves of its own graph
-        const bool unit_outside = at_border && job.activation_checkpointing.placement !=
-                                                   ActivationCheckpointing::Placement::outside;
-        if (is_unit_call(c) && inputs_[index(c)] >= 0 && !unit_outside) {
-            tape.edge(from, inputs_[index(c)]);
-            from = inputs_[index(c)];
-        }
-        if (at_border) {
-            return;
-        }
-    }
-    tape.edge(from, target(source, reader));
-}
-
 void TrainingLoop::compute(std::int32_t call) {
-    const std::span<const std::int32_t> sources = program.sources(call);
     const std::span<const TensorIndex> parameters = program.parameters(call);
     if (!grad_enabled_) {
         computation_->forward(call, Computation::Forward::plain);
-        result_[index(call)] = -1;
+        graph_.detach(call);
         return;
     }
     const bool differentiable =
-        std::ranges::any_of(sources, [&](std::int32_t source) { return result_[index(source)] >= 0; }) ||
+        graph_.reads_grad(call) ||
         std::ranges::any_of(parameters, [&](TensorIndex t) { return runtime_->tracks(t); });
-    const std::int32_t region = region_of_[index(call)];
+    const std::int32_t region = regions_.around[index(call)];
     // In a checkpointed region only the recomputed forward saves anything.
     using Forward = Computation::Forward;
     const bool saves = differentiable && (region < 0 || in_backward_);
@@ -542,36 +334,15 @@ void TrainingLoop::compute(std::int32_t call) {
     if (throwaway_) {
         return;
     }
-    result_[index(call)] = -1;
     if (!differentiable) {
+        graph_.detach(call);
         return;
     }
-    const std::int32_t node = tape.add(Tape::Kind::compute, call);
-    result_[index(call)] = node;
-    for (const std::int32_t source : sources) {
-        read(node, call, source, true);
-    }
+    const std::int32_t node = graph_.add_leaf(call);
     for (const TensorIndex t : parameters) {
         const std::int32_t to = runtime_->tracks(t) ? runtime_->gradient_node(t) : -1;
         if (to >= 0) {
             tape.edge(node, to);
-        }
-    }
-}
-
-// The forward of a reentrant region left no graph; one node stands for it.
-void TrainingLoop::reentrant(std::int32_t call) {
-    if (!has_grad_inputs(call)) {
-        return;
-    }
-    const std::int32_t node = tape.add(Tape::Kind::recompute, call);
-    const bool inside = job.activation_checkpointing.placement != ActivationCheckpointing::Placement::outside;
-    for (const std::int32_t source : sources_[index(call)]) {
-        read(node, call, source, inside);
-    }
-    for (std::int32_t leaf = call; leaf < program.calls[index(call)].end; ++leaf) {
-        if (program.calls[index(leaf)].leaf) {
-            result_[index(leaf)] = node;
         }
     }
 }
@@ -603,7 +374,7 @@ void TrainingLoop::run_node(std::int32_t n) {
 }
 
 void TrainingLoop::compute_backward(std::int32_t call) {
-    const std::int32_t region = region_of_[index(call)];
+    const std::int32_t region = regions_.around[index(call)];
     if (region >= 0 && !job.activation_checkpointing.reentrant && recomputed_[index(region)] == 0) {
         recomputed_[index(region)] = 1;
         recompute(region);
@@ -614,7 +385,8 @@ void TrainingLoop::compute_backward(std::int32_t call) {
         }
     });
     // What recomputes a region keeps its inputs until backward needs nothing of it any more.
-    if (region >= 0 && first_saved_[index(region)] == call && !job.activation_checkpointing.reentrant) {
+    if (region >= 0 && regions_.first_saved[index(region)] == call &&
+        !job.activation_checkpointing.reentrant) {
         computation_->release_inputs(region);
     }
 }
@@ -627,7 +399,7 @@ void TrainingLoop::recompute(std::int32_t region) {
     const std::vector<std::int32_t> left = modules_left_;
     emit.pass = Pass::recompute;
     throwaway_ = true;
-    stop_at_ = last_saved_[index(region)];
+    stop_at_ = regions_.last_saved[index(region)];
     body(region, placement == Placement::outside, placement != Placement::forward);
     stop_at_ = -1;
     throwaway_ = false;
@@ -638,22 +410,12 @@ void TrainingLoop::recompute(std::int32_t region) {
 void TrainingLoop::recompute_reentrant(std::int32_t region) {
     using Placement = ActivationCheckpointing::Placement;
     const Placement placement = job.activation_checkpointing.placement;
-    const std::int32_t outer_border = border_;
     emit.pass = Pass::recompute;
-    border_ = region;
+    const std::int32_t outer = graph_.set_border(region);
     body(region, placement == Placement::outside, placement != Placement::forward);
     emit.pass = Pass::backward;
-    const std::int32_t root = tape.add(Tape::Kind::root, region);
-    for (const std::int32_t result : results_[index(region)]) {
-        std::int32_t to = target(result, region);
-        if (placement == Placement::outside && is_unit_call(region) && output_[index(region)] >= 0) {
-            to = output_[index(region)];
-        }
-        if (to >= 0) {
-            tape.edge(root, to);
-        }
-    }
-    border_ = outer_border;
+    const std::int32_t root = graph_.add_root(region);
+    graph_.set_border(outer);
     BackwardVisitor visitor{*this};
     tape.backward(root, visitor);
     computation_->release_inputs(region);

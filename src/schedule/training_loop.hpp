@@ -6,6 +6,8 @@
 #include <span>
 #include <vector>
 
+#include "schedule/call_borders.hpp"
+#include "schedule/call_graph.hpp"
 #include "schedule/computation.hpp"
 #include "schedule/emitter.hpp"
 #include "schedule/forward_program.hpp"
@@ -59,6 +61,8 @@ struct LoopUnit {
 class TrainingLoop {
 public:
     TrainingLoop(const LoweringInput& input, Schedule& out);
+    TrainingLoop(const TrainingLoop&) = delete;  // its parts refer to one another
+    TrainingLoop& operator=(const TrainingLoop&) = delete;
 
     void run(UnitRuntime& runtime);
 
@@ -73,15 +77,15 @@ public:
     bool grad_enabled() const { return grad_enabled_; }
     bool in_backward() const { return in_backward_; }
     /// True when the output of a unit's call has a gradient to wait for.
-    bool output_requires_grad(std::int32_t call) const;
+    bool output_requires_grad(std::int32_t call) const { return graph_.output_requires_grad(call); }
     /// The node of that output, to hang hooks on; -1: none.
-    std::int32_t output_node(std::int32_t call) const { return output_[index(call)]; }
+    std::int32_t output_node(std::int32_t call) const { return graph_.output_node(call); }
     /// True when a gradient flows out of the call through its inputs.
-    bool has_grad_inputs(std::int32_t call) const;
+    bool has_grad_inputs(std::int32_t call) const { return graph_.has_grad_inputs(call); }
     /// Nodes of the tensors that the call gets from outside and that have gradients.
-    std::vector<std::int32_t> input_nodes(std::int32_t call) const;
+    std::vector<std::int32_t> input_nodes(std::int32_t call) const { return graph_.input_nodes(call); }
     /// Puts a node between the call's computations and its inputs.
-    void set_inputs_node(std::int32_t call, std::int32_t node) { inputs_[index(call)] = node; }
+    void set_inputs_node(std::int32_t call, std::int32_t node) { graph_.set_inputs_node(call, node); }
     /// The unit that manages a parameter; -1: none.
     std::int32_t unit_of(TensorIndex t) const { return unit_of_tensor_[at(t)]; }
     /// The model's own floating-point buffers go to another dtype.
@@ -94,8 +98,6 @@ private:
     static std::size_t index(std::int32_t i) { return static_cast<std::size_t>(i); }
 
     void reserve();
-    void list_borders();
-    void list_regions();
     void step();
     void forward_backward();
     bool walk(std::int32_t call);
@@ -103,23 +105,14 @@ private:
     bool children(std::int32_t call);
     void begin_unit(std::int32_t unit, std::int32_t call);
     void end_unit(std::int32_t unit, std::int32_t call);
-    void add_output_node(std::int32_t call);
     void compute(std::int32_t call);
-    void reentrant(std::int32_t call);
-    void read(std::int32_t node, std::int32_t reader, std::int32_t source, bool inside_reader_unit);
-    std::int32_t target(std::int32_t source, std::int32_t reader) const;
     void run_node(std::int32_t node);
     void compute_backward(std::int32_t call);
     void recompute(std::int32_t region);
     void recompute_reentrant(std::int32_t region);
-    void allocate_outside_units();
     void hold_loss();
     void end_output(OutputLife life);
     void compute_loss(std::int32_t reader);
-    void allocate_bytes(std::int64_t bytes, Category category);
-    bool is_unit_call(std::int32_t call) const { return unit_of_call_[index(call)] >= 0; }
-
-    void allocate_module_buffers(std::optional<DType> dtype);
 
     const LoweringInput& input_;
     Schedule& out_;
@@ -130,28 +123,19 @@ private:
     std::vector<std::int32_t> modules_left_;  // of a unit with several modules, in this forward
     bool loss_in_model_;
 
-    // Borders of unit calls and checkpointed regions: leaf calls inside that are read outside, and the other
-    // way.
-    std::vector<std::vector<std::int32_t>> results_;
-    std::vector<std::vector<std::int32_t>> sources_;
-    std::vector<std::int32_t> region_of_;  // checkpointed call around each call, itself included; -1
-    // Per region, the first and the last leaf that saves anything: at the last one a recompute stops early.
-    std::vector<std::int32_t> first_saved_;
-    std::vector<std::int32_t> last_saved_;
+    CheckpointedRegions regions_;
+    const CallBorders borders_;
 
-    // Of the current forward, by call.
-    std::vector<std::int32_t> result_;  // node of a leaf's result
-    std::vector<std::int32_t> output_;
-    std::vector<std::int32_t> inputs_;
-    std::vector<char> recomputed_;
+    // Of the current forward.
+    CallGraph graph_;
+    std::vector<char> recomputed_;      // regions, by call
     std::vector<std::int32_t> losses_;  // of this forward and of the one before, in turn
     std::size_t loss_now_ = 0;
     std::int32_t loss_node_ = -1;
 
     bool grad_enabled_ = true;
     bool in_backward_ = false;
-    bool throwaway_ = false;    // a recompute whose graph nobody goes through
-    std::int32_t border_ = -1;  // reentrant region that is being recomputed
+    bool throwaway_ = false;  // a recompute whose graph nobody goes through
     std::int32_t stop_at_ = -1;
     std::int32_t iteration_ = 0;
     std::vector<std::int32_t> module_buffers_;

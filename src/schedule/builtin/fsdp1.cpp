@@ -1,13 +1,16 @@
 #include <algorithm>
 #include <array>
-#include <deque>
 
+#include "schedule/fsdp1_construction.hpp"
+#include "schedule/fsdp1_gather.hpp"
 #include "schedule/fsdp1_handle.hpp"
+#include "schedule/fsdp1_order.hpp"
+#include "schedule/fsdp1_reduction.hpp"
 #include "schedule/gradient_norm.hpp"
 #include "schedule/optimizer_step.hpp"
 
 // FullyShardedDataParallel: one flat parameter a unit, gathered in one piece.
-// Source: torch/distributed/fsdp/_runtime_utils.py, _flat_param.py and _exec_order_utils.py of PyTorch 2.13.
+// Source: torch/distributed/fsdp/_runtime_utils.py of PyTorch 2.13.
 namespace fsdplan {
 namespace {
 
@@ -18,8 +21,13 @@ enum Action : std::int32_t { pre_backward_hook, frozen_hook };
 class Fsdp1 final : public UnitRuntime {
 public:
     Fsdp1(const LoweringInput& input, Schedule& out)
-        : plan_(input.plan), job_(input.job), loop_(input, out), emit_(loop_.emit) {
-        handles_ = handles_of(loop_, input.rank);
+        : plan_(input.plan),
+          job_(input.job),
+          loop_(input, out),
+          emit_(loop_.emit),
+          handles_(handles_of(loop_, input.rank)),
+          gathers_(loop_),
+          order_(job_, emit_) {
         gradient_of_.resize(loop_.tree.tensors.size(), -1);
         for (const Handle& h : handles_) {
             for (const Handle::Member& member : h.members) {
@@ -31,16 +39,8 @@ public:
     void run() { loop_.run(*this); }
 
     void begin() override {
-        for (const std::int32_t u : construction_order()) {
-            Handle& h = handle(u);
-            if (!h.exists) {
-                continue;
-            }
-            if (job_.fsdp1.built_on_device) {
-                construct(h, u);
-            } else {
-                emit_.allocate(h.shard);
-            }
+        for (const std::int32_t u : construction_order(plan_, loop_.units)) {
+            construct(handle(u), job_, emit_);
         }
     }
 
@@ -58,17 +58,17 @@ public:
             return;
         }
         emit_.host(HostWork::unit_hook, unit);
-        record_pre_forward(h, unit);
+        order_.record_pre_forward(h);
         h.state = Handle::State::forward;
         if (!h.prefetched) {
-            unshard(unit);
+            gathers_.unshard(h);
         }
         h.needs_pre_forward_unshard = false;
         emit_.after(Stream::compute, unshard_stream);
         if (job_.forward_prefetch) {
             prefetch_forward(h);
         }
-        register_post_backward(h, unit, call);
+        register_post_backward(h, call);
     }
 
     void post_forward(std::int32_t unit, std::int32_t call) override {
@@ -78,10 +78,10 @@ public:
         }
         if (h.exists) {
             emit_.host(HostWork::unit_hook, unit);
-            record_post_forward(h, unit);
+            order_.record_post_forward(h);
             const bool keeps_views =
                 job_.use_orig_params && loop_.grad_enabled() && keeps_after_forward(h.settings.strategy);
-            reshard(unit, unit != root && frees_after_forward(h.settings.strategy));
+            gathers_.reshard(h, unit != root && frees_after_forward(h.settings.strategy));
             h.skipped_views = keeps_views;
             if (loop_.grad_enabled()) {
                 h.needs_pre_backward_unshard = loop_.output_requires_grad(call);
@@ -95,21 +95,22 @@ public:
     }
 
     void hook(const Tape::Hook& hook) override {
+        Handle& h = handle(hook.subject);
         if (hook.action == pre_backward_hook) {
-            pre_backward(hook.subject);
-        } else if (--handle(hook.subject).frozen_waits == 0) {
-            emit_.mark(Mark::post_backward_frozen, hook.subject);
-            handle(hook.subject).state = Handle::State::backward_post;
-            reshard_in_backward(hook.subject, Stream::compute);
+            pre_backward(h);
+        } else if (--h.frozen_waits == 0) {
+            emit_.mark(Mark::post_backward_frozen, h.unit);
+            h.state = Handle::State::backward_post;
+            reshard_in_backward(h, Stream::compute);
         }
     }
 
     void node(const Tape::Node& node) override {
         Handle& h = handle(node.subject);
         if (node.kind == Tape::Kind::split) {
-            assemble(h);
+            assemble(h, emit_);
         } else {
-            post_backward(h, node.subject);
+            post_backward(h);
         }
     }
 
@@ -125,17 +126,17 @@ public:
                 emit_.block(emit_.record(Stream::compute));
             }
         }
-        first_iteration_ = false;
-        post_forward_order_.clear();
-        for (std::size_t u = 0; u < handles_.size(); ++u) {
-            Handle& h = handles_[u];
+        order_.end_of_backward();
+        for (Handle& h : handles_) {
             if (!h.exists) {
                 continue;
             }
             if (!h.points_to_shard || h.skipped_views) {
-                reshard(static_cast<std::int32_t>(u), frees_in_backward(h));
+                gathers_.reshard(h, frees_in_backward(h));
             }
-            keep_low_precision(h);
+            if (sync_gradients_) {
+                keep_low_precision(h, job_, emit_);
+            }
             if (job_.offload && sync_gradients_) {
                 emit_.release(h.shard_gradient);
                 h.has_shard_gradient = false;
@@ -186,7 +187,7 @@ public:
         // With use_orig_params only the original parameters forget their gradients; the flat one's goes when
         // the next forward starts.
         if (!job_.use_orig_params) {
-            drop_gradients();
+            drop_all_gradients();
         }
         gradients_zeroed_ = true;
     }
@@ -204,7 +205,7 @@ public:
         }
         Handle& h = handle(unit);
         if (h.split < 0) {
-            add_split(h, unit);
+            gathers_.add_split(h);
         }
         return h.split;
     }
@@ -225,85 +226,24 @@ private:
 
     Handle& handle(std::int32_t unit) { return handles_[static_cast<std::size_t>(unit)]; }
 
-    /// Units as numbered here, in the order in which the plan constructs them.
-    std::vector<std::int32_t> construction_order() const {
-        std::vector<std::int32_t> order;
-        for (const std::int32_t constructed : plan_.construction_order) {
-            const Unit* unit = &plan_.units[static_cast<std::size_t>(constructed)];
-            const auto found = std::ranges::find(loop_.units, unit, &LoopUnit::plan);
-            order.push_back(static_cast<std::int32_t>(found - loop_.units.begin()));
-        }
-        return order;
-    }
-
-    // FlatParamHandle: the parameters are concatenated, the shard is cloned from that, and only then do the
-    // whole ones go.
-    void construct(const Handle& h, std::int32_t unit) {
-        std::vector<std::int32_t> whole;
-        const auto hold = [&](std::int64_t numel) {
-            whole.push_back(
-                add_buffer(emit_, unit, numel, h.settings.orig, Category::unsharded, Stream::compute));
-            emit_.allocate(whole.back());
-        };
-        for (const Handle::Member& member : h.members) {
-            hold(member.numel);
-        }
-        if (h.sharded()) {
-            hold(h.numel);
-        }
-        if (job_.offload) {
-            hold(h.shard_numel);  // moved to the host at the end
-        }
-        emit_.allocate(h.shard);
-        for (const std::int32_t buffer : whole) {
-            emit_.release(buffer);
-        }
-    }
-
     static bool keeps_after_forward(Strategy strategy) {
         return strategy == Strategy::shard_grad_op || strategy == Strategy::hybrid_shard_zero2;
     }
 
     // Lazy initialisation, when the first forward starts.
-    void initialize() {
+    void initialize_all() {
         initialized_ = true;
-        for (std::size_t u = 0; u < handles_.size(); ++u) {
-            Handle& h = handles_[u];
-            probe(h, static_cast<std::int32_t>(u));
-            if (h.host_gradient >= 0) {
-                emit_.allocate(h.host_gradient);
-            }
+        for (const Handle& h : handles_) {
+            initialize(h, emit_);
         }
         if (job_.buffer_dtype) {
             loop_.cast_buffers(*job_.buffer_dtype);
         }
     }
 
-    // The first forward tries every buffer once, one unit at a time, and gives it back.
-    void probe(Handle& h, std::int32_t unit) {
-        if (!h.exists) {
-            return;
-        }
-        const auto once = [&](std::int64_t numel, DType dtype, Category category) {
-            const std::int32_t b = add_buffer(emit_, unit, numel, dtype, category, Stream::compute);
-            emit_.allocate(b);
-            emit_.free(b);
-        };
-        if (h.mixed()) {
-            once(h.shard_numel, h.settings.param, Category::low_precision_shard);
-        }
-        if (h.sharded()) {
-            const std::int64_t padded = h.shard_numel * h.settings.ranks;
-            once(padded, h.settings.param, Category::unsharded);
-            if (h.mixed()) {
-                once(padded, h.settings.orig, Category::unsharded);
-            }
-        }
-    }
-
     void root_pre_forward() {
         if (!initialized_) {
-            initialize();
+            initialize_all();
         }
         if (job_.forward_prefetch) {
             for (Handle& h : handles_) {
@@ -314,7 +254,7 @@ private:
         emit_.after(unshard_stream, Stream::compute);
         emit_.after(pre_unshard_stream, Stream::compute);
         if (gradients_zeroed_) {
-            drop_gradients();
+            drop_all_gradients();
         }
         if (job_.param_dtype) {
             loop_.user_code();  // the inputs are cast
@@ -340,201 +280,41 @@ private:
         return gradients;
     }
 
-    void drop_gradients() {
+    void drop_all_gradients() {
         for (Handle& h : handles_) {
-            if (h.exists) {
-                emit_.release(h.shard_gradient);
-                emit_.release(h.low_precision_gradient);
-                emit_.release(h.flat_gradient);
-                h.has_shard_gradient = false;
-                h.has_gradient = false;
-            }
+            drop_gradients(h, emit_);
         }
         gradients_zeroed_ = false;
-    }
-
-    void record_pre_forward(Handle& h, std::int32_t unit) {
-        if (job_.fsdp1.debug_detail && first_iteration_) {
-            const std::int32_t check = emit_.collective({.kind = CollectiveKind::all_gather,
-                                                         .dtype = DType::int32,
-                                                         .ranks = h.settings.ranks,
-                                                         .input_numel = 1,
-                                                         .output_numel = h.settings.ranks});
-            const std::int64_t bytes = bytes_of(1 + h.settings.ranks, DType::int32).count;
-            const std::array tensors{add_buffer(emit_, -1, 1 + h.settings.ranks, DType::int32,
-                                                Category::temporary, Stream::compute),
-                                     add_buffer(emit_, -1, 1 + h.settings.ranks, DType::int32,
-                                                Category::temporary, Stream::compute)};
-            for (const std::int32_t b : tensors) {
-                emit_.allocate(b);
-                emit_.issue(check, -1, Stream::compute);
-                emit_.copy(bytes, -1, Stream::compute, OpKind::to_host);
-                emit_.block(emit_.record(Stream::compute));
-            }
-            emit_.free(tensors[0]);
-            emit_.free(tensors[1]);
-        }
-        if (first_iteration_ && h.pre_forward_index < 0) {
-            h.pre_forward_index = static_cast<std::int32_t>(pre_forward_order_.size());
-            pre_forward_order_.push_back(unit);
-        }
-    }
-
-    // The index is only kept when it is not 0: a unit that ran first counts again when it runs a second time.
-    void record_post_forward(Handle& h, std::int32_t unit) {
-        if (h.post_forward_index <= 0) {
-            h.post_forward_index = static_cast<std::int32_t>(post_forward_order_.size());
-        }
-        post_forward_order_.push_back(unit);
-    }
-
-    void add_split(Handle& h, std::int32_t unit) {
-        if (!h.requires_grad) {
-            return;
-        }
-        h.split = loop_.tape.add(Tape::Kind::split, unit);
-        if (h.accumulator < 0) {
-            h.accumulator = loop_.tape.add(Tape::Kind::accumulate, unit);
-        }
-        loop_.tape.edge(h.split, h.accumulator);
-    }
-
-    void unshard(std::int32_t unit, bool prefetched = false) {
-        Handle& h = handle(unit);
-        const bool needs_gather = h.sharded() && !h.gathered;
-        if (job_.offload && loop_.in_backward() && !h.has_shard_gradient) {
-            // Checking the original parameters for changes leaves an empty sharded gradient, to be added to.
-            emit_.allocate(h.shard_gradient);
-            h.has_shard_gradient = true;
-        }
-        bool ran_pre_unshard = false;
-        if (h.mixed() && (!h.sharded() || needs_gather || job_.offload)) {
-            if (job_.offload) {
-                emit_.allocate(h.device_shard);
-                emit_.copy(bytes_of(h.shard_numel, h.settings.orig).count, unit, pre_unshard_stream,
-                           OpKind::to_device);
-            }
-            if (!emit_.is_live(h.low_precision_shard)) {
-                emit_.allocate(h.low_precision_shard);
-            }
-            emit_.copy(bytes_of(h.shard_numel, h.settings.orig).count, unit, pre_unshard_stream);
-            emit_.release(h.device_shard);
-            ran_pre_unshard = true;
-        } else if (job_.offload) {
-            emit_.allocate(h.device_shard);
-            emit_.copy(bytes_of(h.shard_numel, h.settings.orig).count, unit, pre_unshard_stream,
-                       OpKind::to_device);
-            ran_pre_unshard = true;
-        }
-        if (ran_pre_unshard) {
-            emit_.after(unshard_stream, pre_unshard_stream);
-        }
-        limit();
-        if (needs_gather) {
-            emit_.allocate(h.unsharded);
-            h.gathered = true;
-            emit_.issue(h.gather, unit, unshard_stream, prefetched);
-        }
-        if (h.sharded() && h.mixed() && emit_.is_live(h.low_precision_shard)) {
-            emit_.use(h.low_precision_shard, unshard_stream);
-            emit_.free(h.low_precision_shard);
-        }
-        emit_.release(h.device_shard);
-        use_unsharded(h, unit);
-    }
-
-    // New views of the flat parameter. Backward goes through those that a computation used.
-    void use_unsharded(Handle& h, std::int32_t unit) {
-        h.points_to_shard = !h.sharded() && !h.mixed();
-        const bool in_forward = h.state == Handle::State::forward;
-        const bool in_pre_backward = h.state == Handle::State::backward_pre;
-        if (job_.use_orig_params) {
-            if (h.skipped_views && in_pre_backward) {
-                return;
-            }
-            if (in_forward || in_pre_backward) {
-                h.skipped_views = false;
-                add_split(h, unit);
-            }
-        } else if (in_forward) {
-            add_split(h, unit);
-        }
-    }
-
-    // The rate limiter: the host waits for the oldest of two freed units that the device has not left behind.
-    void limit() {
-        constexpr std::size_t most_in_flight = 2;
-        if (job_.limit_all_gathers && free_events_.size() >= most_in_flight) {
-            emit_.block(free_events_.front());
-            free_events_.pop_front();
-        }
-    }
-
-    void reshard(std::int32_t unit, bool frees, Stream current = Stream::compute) {
-        Handle& h = handle(unit);
-        h.points_to_shard = true;
-        h.skipped_views = false;
-        if (frees && h.gathered) {
-            emit_.use(h.unsharded, current);
-            emit_.free(h.unsharded);
-            h.gathered = false;
-        }
-        if (frees && job_.limit_all_gathers) {
-            free_events_.push_back(emit_.record(current));
-        }
-        if (!h.sharded() && h.mixed()) {
-            emit_.use(h.low_precision_shard, current);
-            emit_.release(h.low_precision_shard);
-        }
-        h.prefetched = false;
-        emit_.mark(Mark::reshard, unit, frees ? 1 : 0);
     }
 
     bool frees_in_backward(const Handle& h) const {
         return h.sharded() && (sync_gradients_ || frees_after_forward(h.settings.strategy));
     }
 
-    void reshard_in_backward(std::int32_t unit, Stream current) {
-        reshard(unit, frees_in_backward(handle(unit)), current);
+    void reshard_in_backward(Handle& h, Stream current) {
+        gathers_.reshard(h, frees_in_backward(h), current);
         if (job_.backward_prefetch == BackwardPrefetch::post) {
-            prefetch_backward(unit);
+            prefetch_backward(h);
         }
-    }
-
-    void prefetch(std::int32_t target, Handle::State as) {
-        Handle& t = handle(target);
-        const Handle::State state = t.state;
-        t.state = as;
-        unshard(target, true);
-        t.state = state;
-        t.prefetched = true;
     }
 
     void prefetch_forward(const Handle& h) {
-        const auto next = static_cast<std::size_t>(h.pre_forward_index) + 1;
-        if (h.pre_forward_index < 0 || next >= pre_forward_order_.size()) {
-            return;
-        }
-        const std::int32_t target = pre_forward_order_[next];
-        if (handle(target).needs_pre_forward_unshard && !handle(target).prefetched) {
-            prefetch(target, Handle::State::forward);
+        const std::int32_t target = order_.after_in_forward(h);
+        if (target >= 0 && handle(target).needs_pre_forward_unshard && !handle(target).prefetched) {
+            gathers_.prefetch(handle(target), Handle::State::forward);
         }
     }
 
-    void prefetch_backward(std::int32_t unit) {
-        const std::int32_t index = handle(unit).post_forward_index;
-        if (index <= 0) {
-            return;
-        }
-        const std::int32_t target = post_forward_order_[static_cast<std::size_t>(index) - 1];
-        if (handle(target).needs_pre_backward_unshard && !handle(target).prefetched) {
-            prefetch(target, Handle::State::backward_pre);
+    void prefetch_backward(const Handle& h) {
+        const std::int32_t target = order_.after_in_backward(h);
+        if (target >= 0 && handle(target).needs_pre_backward_unshard && !handle(target).prefetched) {
+            gathers_.prefetch(handle(target), Handle::State::backward_pre);
         }
     }
 
     // A frozen unit has no gradient whose arrival could reshard it: it goes when the gradients of its inputs
     // are there.
-    void register_post_backward(Handle& h, std::int32_t unit, std::int32_t call) {
+    void register_post_backward(Handle& h, std::int32_t call) {
         if (!loop_.grad_enabled() || h.hook_registered) {
             return;
         }
@@ -545,157 +325,43 @@ private:
         const std::vector<std::int32_t> inputs = loop_.input_nodes(call);
         h.frozen_waits = static_cast<std::int32_t>(inputs.size());
         for (const std::int32_t node : inputs) {
-            loop_.tape.hook(node, frozen_hook, unit);
+            loop_.tape.hook(node, frozen_hook, h.unit);
         }
     }
 
-    void pre_backward(std::int32_t unit) {
-        Handle& h = handle(unit);
+    void pre_backward(Handle& h) {
         if (!h.exists || h.ran_pre_backward) {
             return;
         }
-        emit_.mark(Mark::pre_backward, unit);
-        emit_.host(HostWork::unit_hook, unit);
+        emit_.mark(Mark::pre_backward, h.unit);
+        emit_.host(HostWork::unit_hook, h.unit);
         h.state = Handle::State::backward_pre;
         if (h.needs_pre_backward_unshard) {
             if (!h.prefetched) {
-                unshard(unit);
+                gathers_.unshard(h);
             }
             emit_.after(Stream::compute, unshard_stream);
         }
         h.needs_pre_backward_unshard = false;
         if (job_.backward_prefetch == BackwardPrefetch::pre) {
-            prefetch_backward(unit);
+            prefetch_backward(h);
         }
         h.ran_pre_backward = true;
     }
 
-    // The gradients of the members are concatenated into that of the flat parameter.
-    void assemble(Handle& h) {
-        emit_.after(views_stream, Stream::compute);
-        const std::int32_t into = emit_.is_live(h.flat_gradient) ? h.fresh_gradient : h.flat_gradient;
-        if (!emit_.is_live(into)) {
-            emit_.allocate(into);
-        }
-        std::int64_t bytes = 0;
-        for (const Handle::Member& member : h.members) {
-            if (emit_.is_live(member.gradient)) {
-                bytes += bytes_of(member.numel, h.settings.param).count;
-            }
-        }
-        emit_.copy(bytes, -1, views_stream);
-        for (const Handle::Member& member : h.members) {
-            emit_.use(member.gradient, views_stream);  // by autograd, which has changed streams
-            emit_.release(member.gradient);
-        }
-        h.has_gradient = true;
-    }
-
-    void post_backward(Handle& h, std::int32_t unit) {
+    void post_backward(Handle& h) {
         // A second flat gradient has been added to the first.
         emit_.release(h.fresh_gradient);
-        emit_.mark(Mark::post_backward, unit, h.has_gradient ? 1 : 0);
-        emit_.host(HostWork::unit_hook, unit);
+        emit_.mark(Mark::post_backward, h.unit, h.has_gradient ? 1 : 0);
+        emit_.host(HostWork::unit_hook, h.unit);
         h.state = Handle::State::backward_post;
         if (!h.has_gradient) {
             return;
         }
-        reshard_in_backward(unit, views_stream);
-        if (!sync_gradients_) {
-            return;
+        reshard_in_backward(h, views_stream);
+        if (sync_gradients_) {
+            reduce(h, job_, emit_);
         }
-        emit_.after(post_backward_stream, views_stream);
-        if (h.cast_gradient >= 0) {
-            emit_.allocate(cast_stays(h) ? h.shard_gradient : h.cast_gradient);
-            emit_.copy(bytes_of(h.numel, h.settings.param).count, unit, post_backward_stream);
-        }
-        if (h.sharded()) {
-            reduce(h, unit);
-        } else {
-            reduce_unsharded(h, unit);
-        }
-        h.ever_reduced = true;
-    }
-
-    // Unsharded, and reduced in the dtype that is kept: what was cast becomes the gradient.
-    bool cast_stays(const Handle& h) const {
-        return !h.sharded() && !emit_.is_live(h.shard_gradient) &&
-               (h.settings.reduce == h.settings.orig || job_.fsdp1.keep_low_precision_gradients);
-    }
-
-    void divide(double factor, std::int64_t numel, DType dtype, std::int32_t unit, Stream stream) {
-        if (factor > 1) {
-            emit_.copy(bytes_of(numel, dtype).count, unit, stream);
-        }
-    }
-
-    void reduce(Handle& h, std::int32_t unit) {
-        if (h.padded_gradient >= 0) {
-            emit_.allocate(h.padded_gradient);
-            emit_.copy(bytes_of(h.numel, h.settings.reduce).count, unit, post_backward_stream);
-        }
-        // Without a cast and a sum the output of the reduction is the gradient itself.
-        const bool becomes_gradient = h.settings.reduce == h.settings.orig && !h.has_shard_gradient;
-        const std::int32_t output = becomes_gradient ? h.shard_gradient : h.reduced;
-        emit_.allocate(output);
-        divide(h.predivide, h.numel, h.settings.reduce, unit, post_backward_stream);
-        emit_.issue(h.scatter, unit, post_backward_stream);
-        Stream last = post_backward_stream;
-        if (h.hybrid()) {
-            emit_.after(Stream::all_reduce, post_backward_stream);
-            emit_.use(output, Stream::all_reduce);
-            emit_.issue(h.all_reduce, unit, Stream::all_reduce);
-            last = Stream::all_reduce;
-        }
-        divide(h.postdivide, h.shard_numel, h.settings.reduce, unit, last);
-        if (!becomes_gradient) {
-            emit_.copy(bytes_of(h.shard_numel, h.settings.reduce).count, unit, last);
-            if (!h.has_shard_gradient) {
-                emit_.allocate(h.shard_gradient);
-            }
-            emit_.free(output);
-        }
-        h.has_shard_gradient = true;
-        if (job_.offload) {
-            emit_.copy(bytes_of(h.shard_numel, h.settings.orig).count, unit, last, OpKind::to_host);
-        }
-        emit_.release(h.padded_gradient);
-        emit_.release(h.cast_gradient);
-        emit_.use(h.flat_gradient, post_backward_stream);
-        emit_.free(h.flat_gradient);
-        h.has_gradient = false;
-    }
-
-    void reduce_unsharded(Handle& h, std::int32_t unit) {
-        divide(h.predivide, h.numel, h.settings.reduce, unit, post_backward_stream);
-        emit_.issue(h.all_reduce, unit, post_backward_stream);
-        divide(h.postdivide, h.numel, h.settings.reduce, unit, post_backward_stream);
-        if (h.cast_gradient >= 0 || h.settings.reduce != h.settings.orig) {
-            if (!emit_.is_live(h.shard_gradient)) {
-                emit_.allocate(h.shard_gradient);
-            }
-            if (emit_.is_live(h.cast_gradient)) {
-                emit_.copy(bytes_of(h.numel, h.settings.reduce).count, unit, post_backward_stream);
-                emit_.release(h.cast_gradient);
-            }
-            emit_.use(h.flat_gradient, post_backward_stream);
-            emit_.free(h.flat_gradient);
-            h.has_shard_gradient = true;
-        } else {
-            emit_.relabel(h.flat_gradient, Category::gradient_shard);
-        }
-    }
-
-    // keep_low_precision_grads: what was raised for accumulation goes back to the compute dtype.
-    void keep_low_precision(Handle& h) {
-        if (!job_.fsdp1.keep_low_precision_gradients || !sync_gradients_ || !h.sharded() || !h.mixed() ||
-            !emit_.is_live(h.shard_gradient)) {
-            return;
-        }
-        emit_.allocate(h.low_precision_gradient);
-        emit_.copy(bytes_of(h.shard_numel, h.settings.orig).count, -1, Stream::compute);
-        emit_.free(h.shard_gradient);
-        h.has_shard_gradient = false;
     }
 
     void step_over(Handle& h, LocalParameters& local) {
@@ -722,14 +388,12 @@ private:
     TrainingLoop loop_;
     Emitter& emit_;
     std::vector<Handle> handles_;
+    Gathers gathers_;
+    ExecutionOrder order_;
     std::vector<std::int32_t> gradient_of_;  // buffer of each parameter's part of its unit's gradient
-    std::vector<std::int32_t> pre_forward_order_;
-    std::vector<std::int32_t> post_forward_order_;
-    std::deque<std::int32_t> free_events_;
     std::int32_t norm_ = -1;
     bool clipped_ = false;
     bool initialized_ = false;
-    bool first_iteration_ = true;
     bool sync_gradients_ = true;
     bool gradients_zeroed_ = false;
 };
