@@ -17,7 +17,7 @@ struct Difference {
     std::string got;        ///< as computed here
 };
 
-/// A case that was not replayed, and why. There is always a reason.
+/// A case that was not replayed, or a number of one that was not compared, and why. Never without a reason.
 struct Skip {
     std::string case_name;
     std::string reason;

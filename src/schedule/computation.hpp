@@ -42,6 +42,8 @@ public:
     /// A checkpoint around a call keeps its inputs from forward until it has been recomputed.
     virtual void keep_inputs(std::int32_t call) = 0;
     virtual void release_inputs(std::int32_t call) = 0;
+    /// What a recomputation returned goes, autograd's part apart.
+    virtual void drop_recomputed() = 0;
     /// The leaves at or below a call that save anything, the first and the last one.
     struct Saving {
         std::int32_t first;

@@ -20,6 +20,7 @@ public:
     void drop_output() override;
     void keep_inputs(std::int32_t call) override;
     void release_inputs(std::int32_t call) override;
+    void drop_recomputed() override {}  // each call frees its own
     std::optional<Saving> saving(std::int32_t /*call*/) const override { return std::nullopt; }
     void free_graph() override;
     void user_code() override {}

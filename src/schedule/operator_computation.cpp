@@ -185,10 +185,7 @@ void OperatorComputation::forward(std::int32_t call, Forward how) {
         play(events.first(stop.before), true);
         play(events.subspan(stop.saves_begin, stop.saves_end - stop.saves_begin), true);
         // The exception that ends a recomputation takes the frames with it.
-        for (const std::int32_t storage : recomputed_) {
-            let_go(storage);
-        }
-        recomputed_.clear();
+        drop_recomputed();
     }
     recomputing_ = false;
     keeping_ = false;
@@ -245,6 +242,13 @@ void OperatorComputation::release_inputs(std::int32_t call) {
     for (const std::int32_t storage : graph_.inputs_of(index(call))) {
         let_go(storage);
     }
+}
+
+void OperatorComputation::drop_recomputed() {
+    for (const std::int32_t storage : recomputed_) {
+        let_go(storage);
+    }
+    recomputed_.clear();
 }
 
 std::optional<Computation::Saving> OperatorComputation::saving(std::int32_t call) const {

@@ -23,6 +23,7 @@ public:
     void drop_output() override;
     void keep_inputs(std::int32_t call) override;
     void release_inputs(std::int32_t call) override;
+    void drop_recomputed() override;
     std::optional<Saving> saving(std::int32_t call) const override;
     void free_graph() override;
     void user_code() override {}

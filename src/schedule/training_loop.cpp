@@ -418,6 +418,7 @@ void TrainingLoop::recompute_reentrant(std::int32_t region) {
     graph_.set_border(outer);
     BackwardVisitor visitor{*this};
     tape.backward(root, visitor);
+    computation_->drop_recomputed();
     computation_->release_inputs(region);
 }
 

@@ -1,6 +1,5 @@
 #include "verify/activation_case.hpp"
 
-#include <algorithm>
 #include <filesystem>
 #include <optional>
 
@@ -8,6 +7,7 @@
 #include "model/nested_calls.hpp"
 #include "operators/playback.hpp"
 #include "verify/case_report.hpp"
+#include "verify/export_beside.hpp"
 
 namespace fsdplan {
 namespace {
@@ -16,16 +16,6 @@ using Kind = MemoryEvent::Kind;
 
 std::size_t at(std::int32_t i) {
     return static_cast<std::size_t>(i);
-}
-
-std::optional<std::filesystem::path> export_of(const std::filesystem::path& recording) {
-    const std::filesystem::path folder = recording.parent_path();
-    for (const std::filesystem::path& exports : {folder / "exports", folder / ".." / "exports"}) {
-        if (std::filesystem::exists(exports / recording.filename())) {
-            return exports / recording.filename();
-        }
-    }
-    return std::nullopt;
 }
 
 /// Of each call: bytes that it is the first to keep, and FLOPs, with what it calls.
@@ -76,7 +66,7 @@ std::int64_t new_bytes(const json::Value& saved) {
 
 void replay_activations(const json::Value& recording, const std::string& path, Verification& out) {
     const std::string name = std::filesystem::path(path).stem().string();
-    const std::optional<std::filesystem::path> file = export_of(path);
+    const std::optional<std::filesystem::path> file = export_beside(path, name);
     if (!file) {
         skip_case(name, "there is no export of this model", out);
         return;

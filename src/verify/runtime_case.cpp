@@ -54,17 +54,13 @@ private:
 
 class Reader {
 public:
-    Reader(const json::Value& recording, const ModuleTree& tree)
-        : recording_(recording), case_(recording.at("case")), tree_(tree) {}
+    Reader(const json::Value& recorded_case, const ModuleTree& tree) : case_(recorded_case), tree_(tree) {}
 
-    RuntimeCase read() {
-        is_fsdp1_ = case_.at("engine").string() == "fsdp1";
-        if (!is_fsdp1_ && case_.at("engine").string() != "fsdp2") {
-            case_.at("engine").fail("\"fsdp1\" or \"fsdp2\"");
-        }
-        out_.job.runtime = std::string(case_.at("engine").string());
-        out_.job.torch = std::string(recording_.at("versions").at("torch").string());
-        read_mesh();
+    RuntimeCase read(const RecordedRun& run) {
+        is_fsdp1_ = run.runtime == "fsdp1";
+        out_.job.runtime = run.runtime;
+        out_.job.torch = run.torch;
+        read_mesh(run.world);
         read_precision();
         read_training();
         if (is_fsdp1_) {
@@ -73,7 +69,6 @@ public:
             read_fsdp2();
         }
         wrap_units();
-        find_unread();
         return std::move(out_);
     }
 
@@ -83,8 +78,7 @@ private:
         return value && !value->is_null() ? value->boolean() : otherwise;
     }
 
-    void read_mesh() {
-        const std::int64_t world = recording_.at("world").integer(1, 1 << 24U);
+    void read_mesh(std::int64_t world) {
         out_.job.mesh = {.replicate = 1, .shard = world};
         has_mesh_ = case_.find("mesh").has_value();
         if (has_mesh_) {
@@ -293,72 +287,6 @@ private:
         }
     }
 
-    // A module that calls others may read its own parameters or not; the model's file does not say. The
-    // unit's count of gradients does.
-    void find_unread() {
-        if (is_fsdp1_) {
-            return;
-        }
-        std::vector<char> calls_others(tree_.size(), 0);
-        for (const ModuleIndex m : tree_.calls.module) {
-            for (std::int32_t p = tree_.parent[at(m)]; p >= 0;
-                 p = tree_.parent[static_cast<std::size_t>(p)]) {
-                calls_others[static_cast<std::size_t>(p)] = 1;
-            }
-        }
-        for (const Unit& unit : out_.plan.units) {
-            std::vector<TensorIndex> candidates;
-            for (std::size_t m = 0; m < tree_.size(); ++m) {
-                if (calls_others[m] == 0) {
-                    continue;
-                }
-                for (const TensorIndex t : tree_.parameters(static_cast<ModuleIndex>(m))) {
-                    if (std::ranges::find(unit.parameters, t) != unit.parameters.end() &&
-                        !also_of_leaf(t, calls_others)) {
-                        candidates.push_back(t);
-                    }
-                }
-            }
-            if (candidates.empty()) {
-                continue;
-            }
-            const std::int64_t recorded = most_gradients(unit.path);
-            const auto trainable = std::ranges::count_if(
-                unit.parameters, [&](TensorIndex t) { return tree_.tensors[at(t)].requires_grad; });
-            if (recorded >= 0 && recorded < trainable) {
-                out_.unread.insert(out_.unread.end(), candidates.begin(), candidates.end());
-            }
-        }
-    }
-
-    bool also_of_leaf(TensorIndex t, const std::vector<char>& calls_others) const {
-        for (std::size_t m = 0; m < tree_.size(); ++m) {
-            if (calls_others[m] == 0 && std::ranges::find(tree_.parameters(static_cast<ModuleIndex>(m)), t) !=
-                                            tree_.parameters(static_cast<ModuleIndex>(m)).end()) {
-                return true;
-            }
-        }
-        return false;
-    }
-
-    std::int64_t most_gradients(const std::string& unit) const {
-        std::int64_t most = -1;
-        for (const json::Value iteration : recording_.at("iterations").elements()) {
-            const auto events = iteration.find("events");
-            if (!events) {
-                continue;
-            }
-            for (const json::Value event : events->elements()) {
-                const auto grad = event.find("grad");
-                if (grad && event.at("u").string() == unit) {
-                    most = std::max(most, grad->integer());
-                }
-            }
-        }
-        return most;
-    }
-
-    json::Value recording_;
     json::Value case_;
     const ModuleTree& tree_;
     RuntimeCase out_;
@@ -368,8 +296,8 @@ private:
 
 }  // namespace
 
-RuntimeCase runtime_case(const json::Value& recording, const ModuleTree& tree) {
-    return Reader(recording, tree).read();
+RuntimeCase runtime_case(const json::Value& recorded_case, const ModuleTree& tree, const RecordedRun& run) {
+    return Reader(recorded_case, tree).read(run);
 }
 
 }  // namespace fsdplan

@@ -1,22 +1,29 @@
 #pragma once
 
+#include <cstdint>
+#include <string>
+
 #include "base/json.hpp"
 #include "fsdplan/job.hpp"
 #include "fsdplan/model.hpp"
-#include "fsdplan/schedule.hpp"
 #include "fsdplan/wrap.hpp"
 
-// A recorded run's configuration (`fsdplan.runtime-golden`, docs/formats.md) in our own terms.
+// A recorded run's configuration (`case` of `fsdplan.runtime-golden`, docs/formats.md) in our own terms.
 namespace fsdplan {
+
+/// What recordings keep in different places.
+struct RecordedRun {
+    std::string runtime;  ///< "fsdp1" or "fsdp2"
+    std::string torch;
+    std::int64_t world = 1;
+};
 
 struct RuntimeCase {
     TrainingJob job;
     WrapPlan plan;
-    /// Parameters that no computation reads: the model's file cannot tell, the counts of gradients do.
-    std::vector<TensorIndex> unread;
 };
 
-/// `recording` is the file's root. Throws Error(input) for what a recording cannot say.
-RuntimeCase runtime_case(const json::Value& recording, const ModuleTree& tree);
+/// Throws Error(input) for what a recording cannot say.
+RuntimeCase runtime_case(const json::Value& recorded_case, const ModuleTree& tree, const RecordedRun& run);
 
 }  // namespace fsdplan

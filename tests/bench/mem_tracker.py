@@ -2,8 +2,9 @@
 
 usage: mem_tracker.py <folder with config.json> <fsdplan_bench's JSON>
 
-PyTorch plays one training step of the model on fake tensors under FSDPMemTracker, eight ranks, a unit a block.
-fsdplan lowers and simulates two steps with their times. Building the model counts for neither.
+PyTorch plays one training step on fake tensors under FSDPMemTracker, eight ranks, a unit a block: of the model with two layers,
+as in tests/golden/runtime/tracker_llama3-8b_fake.json, then of all of it. fsdplan lowers and simulates a step operator by
+operator, with its times and the allocator. Building the model and describing its operators counts for neither.
 Times are CPU time of one thread, which a busy machine disturbs less than wall time.
 """
 
@@ -23,14 +24,17 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 
 RANKS = 8
 SEQUENCE = 2048
+STEPS = ((2, "step_of_operators/8b_two_layers"), (None, "step_of_operators/8b"))  # layers, None: all; fsdplan's benchmark
+UNITS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0}
 
 
-def tracked_step(folder):
+def tracked_step(folder, layers):
     """Seconds of CPU."""
     dist.init_process_group("fake", rank=0, world_size=RANKS, store=FakeStore())
     mesh = init_device_mesh("cpu", (RANKS,))
-    policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16)
+    policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
     config = transformers.AutoConfig.from_pretrained(folder)
+    config.num_hidden_layers = layers or config.num_hidden_layers
     with FakeTensorMode():
         model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32, attn_implementation="sdpa")
         for block in model.model.layers:
@@ -53,12 +57,12 @@ def tracked_step(folder):
 def main():
     folder, bench_file = sys.argv[1:]
     with open(bench_file) as f:
-        ours = next(row for row in json.load(f)["benchmarks"] if "8b_" in row["name"] and "simulate" in row["name"])
-    ours_s = ours["cpu_time"] * {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0}[ours["time_unit"]]
-    torch_s = tracked_step(folder)
+        ours = {row["name"]: row["cpu_time"] * UNITS[row["time_unit"]] for row in json.load(f)["benchmarks"]}
     print(f"\n{folder}: a step under FSDP2 on {RANKS} ranks, a unit a block, load {os.getloadavg()[0]:.2f}")
-    print(f"memory of a step  FSDPMemTracker {torch_s:.1f} s   "
-          f"fsdplan, two steps with times {ours_s * 1e3:.2f} ms   {torch_s / ours_s:,.0f} times as fast")
+    for layers, benchmark in STEPS:
+        torch_s = tracked_step(folder, layers)
+        print(f"memory of a step, {layers or 'all'} layers  FSDPMemTracker {torch_s:.1f} s   "
+              f"fsdplan, with times {ours[benchmark] * 1e3:.2f} ms   {torch_s / ours[benchmark]:,.0f} times as fast")
 
 
 main()

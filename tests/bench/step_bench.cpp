@@ -14,6 +14,9 @@ namespace {
 
 constexpr const char* llama_70b = "llama3-70b";
 constexpr const char* llama_8b = "llama3-8b";
+// As in a recording of PyTorch's memory tracker.
+constexpr const char* llama_8b_two_layers =
+    FSDPLAN_TEST_DATA "/golden/exports/llama3-8b@bf16_batch1_seq2048.json.gz";
 constexpr Bytes without_limit = 4'096_GiB;
 
 /// One operation a leaf and direction; what it saves has the width of its parameters.
@@ -163,7 +166,8 @@ void simulate_step(benchmark::State& state, Training& training) {
 struct Described {
     explicit Described(const char* name) : model(import_model(name)), tree(flatten(model)) {}
     OperatorGraph operators() const {
-        return model.operators(tree, {.batch = 1, .sequence = 4096, .compute = DType::bfloat16});
+        const std::int64_t sequence = model.recorded_batch ? model.longest_sequence.value_or(1) : 4096;
+        return model.operators(tree, {.batch = 1, .sequence = sequence, .compute = DType::bfloat16});
     }
     ModelGraph model;
     ModuleTree tree;
@@ -197,6 +201,7 @@ void step_of_operators(benchmark::State& state, const char* model, std::int64_t 
 }
 BENCHMARK_CAPTURE(step_of_operators, 8b, llama_8b, 8);
 BENCHMARK_CAPTURE(step_of_operators, 405b, llama_405b, 512);
+BENCHMARK_CAPTURE(step_of_operators, 8b_two_layers, llama_8b_two_layers, 8);
 
 void step(benchmark::State& state, void (*part)(benchmark::State&, Training&), const char* model,
           const char* runtime, std::int64_t gpus, int iterations) {

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Makes the exports in tests/golden/exports: the models of the recordings of activations, tiny ones, and steps of a special kind.
+"""Makes the exports in tests/golden/exports: the models of the recordings, tiny ones, and steps of a special kind.
 
 Twice the same bytes with the same versions of torch and transformers. Needs torch and transformers of requirements.txt.
 
@@ -12,13 +12,14 @@ import sys
 import warnings
 
 HERE = pathlib.Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE / "exporter"), str(HERE.parents[1] / "tools" / "python")]
+sys.path[:0] = [str(HERE / "exporter"), str(HERE / "recorder"), str(HERE.parents[1] / "tools" / "python")]
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 warnings.filterwarnings("ignore")
 
 import act_models  # noqa: E402
 import steps  # noqa: E402
 import torch  # noqa: E402
+import tracked_models  # noqa: E402
 from replay import replay  # noqa: E402
 from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
 
@@ -46,15 +47,18 @@ def documents():
 def main():
     folder = pathlib.Path(sys.argv[1]) if len(sys.argv) > 1 else HERE.parent / "golden" / "exports"
     folder.mkdir(parents=True, exist_ok=True)
-    expected = {}
+    expected, tracked = {}, 0
     with FakeTensorMode(allow_non_fake_inputs=True):
         for name, document in documents():
             write_tree(folder / f"{name}.json", document)
             in_place = replay(document["operators"], in_place=True)["backward_peak_bytes"]
             expected[name] = replay(document["operators"]) | {"backward_peak_in_place_bytes": in_place}
+    for name, model, sample in tracked_models.all_of_them():
+        write_tree(folder / f"{name}.json.gz", operator_tree(model, sample, name=name))
+        tracked += 1
     lines = ",\n".join(f"{json.dumps(name)}: {json.dumps(values)}" for name, values in expected.items())
     (folder / "expected.json").write_text("{\n" + lines + "\n}\n")
-    print(f"{len(expected)} exports in {folder}, with torch {torch.__version__}")
+    print(f"{len(expected) + tracked} exports in {folder}, with torch {torch.__version__}")
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@
 #include "verify/runtime_case.hpp"
 #include "verify/runtime_events.hpp"
 #include "verify/runtime_units.hpp"
+#include "verify/runtime_unread.hpp"
 #include "verify/traffic.hpp"
 
 // What FSDP1 and FSDP2 did in a training step, event by event (docs/formats.md).
@@ -126,16 +127,31 @@ private:
     CaseReport& report_;
 };
 
+RecordedRun run_of(const json::Value& recording) {
+    constexpr std::int64_t most_ranks = 1 << 24U;
+    const json::Value engine = recording.at("case").at("engine");
+    if (engine.string() != "fsdp1" && engine.string() != "fsdp2") {
+        engine.fail("\"fsdp1\" or \"fsdp2\"");
+    }
+    return {.runtime = std::string(engine.string()),
+            .torch = std::string(recording.at("versions").at("torch").string()),
+            .world = recording.at("world").integer(1, most_ranks)};
+}
+
 void replay(const json::Value& recording, const std::string& path, Verification& out) {
     const std::string name = std::filesystem::path(path).stem().string();
     const ModuleTree tree =
         flatten(import_model(tree_of(path, std::string(recording.at("model_tree").string()))));
-    const RuntimeCase recorded = runtime_case(recording, tree);
+    const RecordedRun run = run_of(recording);
+    const RuntimeCase recorded = runtime_case(recording.at("case"), tree, run);
+    const std::vector<TensorIndex> unread = run.runtime == "fsdp2"
+                                                ? unread_parameters(recording, tree, recorded.plan)
+                                                : std::vector<TensorIndex>{};
     CaseReport report(name);
     const LoweringInput input{.tree = tree,
                               .plan = recorded.plan,
                               .job = recorded.job,
-                              .unread = recorded.unread,
+                              .unread = unread,
                               .rank = 0,
                               .iterations = static_cast<int>(recording.at("iterations").size())};
     const Schedule schedule = lower(input);

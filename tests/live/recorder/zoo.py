@@ -219,3 +219,51 @@ def albert():
                             num_attention_heads=4, intermediate_size=60, max_position_embeddings=32,
                             hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0, attn_implementation="sdpa")
     return T.AlbertForMaskedLM(config), (), {"input_ids": tokens(90, 2, 12)}
+
+
+def bert():
+    import transformers as T
+
+    config = T.BertConfig(vocab_size=119, hidden_size=40, num_hidden_layers=3, num_attention_heads=4,
+                          intermediate_size=90, max_position_embeddings=32, hidden_dropout_prob=0.0,
+                          attention_probs_dropout_prob=0.0, attn_implementation="sdpa")
+    return T.BertForMaskedLM(config), (), {"input_ids": tokens(119, 2, 12)}
+
+
+def qwen2():
+    import transformers as T
+
+    config = T.Qwen2Config(vocab_size=203, hidden_size=48, intermediate_size=100, num_hidden_layers=3,
+                           num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=64,
+                           tie_word_embeddings=True, use_cache=False, attn_implementation="sdpa")
+    return T.Qwen2ForCausalLM(config), (), {"input_ids": tokens(203, 2, 16)}
+
+
+def gemma2():
+    import transformers as T
+
+    config = T.Gemma2Config(vocab_size=150, hidden_size=40, intermediate_size=88, num_hidden_layers=3,
+                            num_attention_heads=4, num_key_value_heads=2, head_dim=10, max_position_embeddings=64,
+                            use_cache=False, attn_implementation="eager")
+    return T.Gemma2ForCausalLM(config), (), {"input_ids": tokens(150, 2, 16)}
+
+
+def gpt_neox():
+    import transformers as T
+
+    config = T.GPTNeoXConfig(vocab_size=110, hidden_size=40, intermediate_size=100, num_hidden_layers=3,
+                             num_attention_heads=4, max_position_embeddings=64, use_cache=False,
+                             attn_implementation="sdpa")
+    return T.GPTNeoXForCausalLM(config), (), {"input_ids": tokens(110, 2, 16)}
+
+
+def whisper():
+    import transformers as T
+
+    config = T.WhisperConfig(vocab_size=80, num_mel_bins=8, encoder_layers=2, decoder_layers=2, d_model=32,
+                             encoder_attention_heads=4, decoder_attention_heads=4, encoder_ffn_dim=60,
+                             decoder_ffn_dim=60, max_source_positions=16, max_target_positions=16, dropout=0.0,
+                             use_cache=False, pad_token_id=0, bos_token_id=1, eos_token_id=2,
+                             decoder_start_token_id=1, attn_implementation="sdpa")
+    return T.WhisperForConditionalGeneration(config), (), {"input_features": noise(2, 8, 32),
+                                                           "decoder_input_ids": tokens(80, 2, 8)}
