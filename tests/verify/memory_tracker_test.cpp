@@ -81,6 +81,11 @@ TEST(VerifyMemoryTracker, ARecordingWithoutAnExportIsSkippedWithAReason) {
     EXPECT_EQ(result.skips[0].reason, "there is no export mlp2@f32 of its model");
 }
 
+TEST(VerifyMemoryTracker, AModelsNameLeadsToNoOtherFolder) {
+    const Verification result = replayed_with("\"model\":\"mlp\"", "\"model\":\"../exports/mlp\"");
+    EXPECT_EQ(result.skipped, 1);
+}
+
 constexpr std::size_t at(TrackerCategory category) {
     return static_cast<std::size_t>(category);
 }

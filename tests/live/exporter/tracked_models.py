@@ -1,6 +1,6 @@
-"""The models of the recordings of FSDPMemTracker (tests/golden/runtime/tracker_*.json), as they compute under FSDP2 with a unit a block.
+"""The models of the recordings of FSDPMemTracker (tests/golden/runtime/tracker_*.json), as they compute under FSDP2.
 
-An export is called after the model, the dtype that it computes in and, where a recording gives them, the sizes of its batch.
+A unit is a block. An export is called after the model, the dtype that it computes in and, where a recording gives them, the sizes of its batch.
 """
 import act_models
 import torch
