@@ -103,6 +103,9 @@ OrRefused<AcceleratePlugin> accelerate_plugin(const PythonArguments& arguments,
 OrRefused<Environment> accelerate_environment(const PythonArguments& section,
                                               std::string_view mixed_precision);
 
+/// The keys of that section, in full; others are dropped.
+std::vector<std::string> accelerate_keys();
+
 /// What `accelerate to-fsdp2` makes of a section.
 PythonArguments accelerate_to_fsdp2(const PythonArguments& section);
 
@@ -149,5 +152,41 @@ struct TorchtitanSettings {
 };
 /// The fully_shard calls of torchtitan 0.3's llama3, in their order.
 PolicySpec torchtitan_calls(const ModuleTree& tree, const TorchtitanSettings& settings);
+
+/// What a settings file is read for.
+struct FrontendQuestion {
+    const ModelGraph& model;
+    const ModuleTree& tree;
+    TrainingJob job;  ///< what the file does not say
+    int ranks = 1;    ///< that share a parameter
+};
+
+/// A settings file as its front end really applies it to one model.
+struct FrontendPlan {
+    TrainingJob job;
+    PolicySpec policy;
+    WrapOptions wrap;
+    std::optional<DType> trainable_dtype;  ///< trainable parameters are raised to it before they are sharded
+    struct Setting {
+        std::string name;
+        std::string value;
+        std::string from;  ///< the file, or whose default it is
+    };
+    std::vector<Setting> settings;   ///< every default spelled out
+    std::vector<std::string> notes;  ///< keys that are unknown or without effect, and what surprises
+};
+
+/// A front end whose settings files can be read. An entry is one file in src/frontend/builtin.
+struct FrontendInfo {
+    std::string_view name;
+    std::string_view option;  ///< "--accelerate-config"
+    std::string_view help;
+    /// Throws Error(input) for a file that cannot be read or that the front end itself refuses.
+    FrontendPlan (*read)(const std::string& file, const FrontendQuestion& about);
+};
+
+namespace builtin {
+std::span<const FrontendInfo* const> frontends();
+}  // namespace builtin
 
 }  // namespace fsdplan

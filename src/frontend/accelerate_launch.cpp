@@ -89,6 +89,14 @@ OrRefused<Environment> accelerate_environment(const PythonArguments& section,
     });
 }
 
+std::vector<std::string> accelerate_keys() {
+    std::vector<std::string> out;
+    for (const Setting& s : settings()) {
+        out.emplace_back(s.key);
+    }
+    return out;
+}
+
 PythonArguments accelerate_to_fsdp2(const PythonArguments& section) {
     constexpr std::array<std::string_view, 4> dropped{"fsdp_backward_prefetch", "fsdp_forward_prefetch",
                                                       "fsdp_sync_module_states", "fsdp_use_orig_params"};
