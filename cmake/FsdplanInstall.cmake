@@ -7,13 +7,14 @@ add_library(fsdplan::fsdplan ALIAS fsdplan_fsdplan)
 target_link_libraries(fsdplan_fsdplan INTERFACE ${fsdplan_stages})
 set_target_properties(fsdplan_fsdplan PROPERTIES EXPORT_NAME fsdplan)
 
-# The packages behind the static libraries' own link libraries: ZLIB::ZLIB comes from find_package(ZLIB).
+# The packages behind the static libraries' own link libraries: ZLIB::ZLIB comes from find_package(ZLIB),
+# yaml-cpp from find_package(yaml-cpp).
 set(dependencies "")
 set(find_modules "")
 foreach(stage IN LISTS fsdplan_stages)
   get_target_property(linked ${stage} LINK_LIBRARIES)
   foreach(library IN LISTS linked)
-    if(NOT library MATCHES "^fsdplan::" AND library MATCHES "^([A-Za-z0-9_]+)::")
+    if(NOT library MATCHES "^(fsdplan|[$])" AND library MATCHES "^([A-Za-z0-9_-]+)")
       list(APPEND dependencies "find_dependency(${CMAKE_MATCH_1})\n")
       if(EXISTS ${CMAKE_CURRENT_LIST_DIR}/Find${CMAKE_MATCH_1}.cmake)
         list(APPEND find_modules ${CMAKE_CURRENT_LIST_DIR}/Find${CMAKE_MATCH_1}.cmake)

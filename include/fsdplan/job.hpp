@@ -77,7 +77,7 @@ struct ActivationCheckpointing {
 
     friend bool operator==(const ActivationCheckpointing&, const ActivationCheckpointing&) = default;
 };
-/// "none", "blocks", "every:2", "selective"
+/// "none", "blocks", "every:2", "selective"; "32 modules" where they are listed
 std::string name(const ActivationCheckpointing& checkpointing);
 /// Throws Error(input) at --activation-checkpointing.
 ActivationCheckpointing parse_activation_checkpointing(std::string_view text);

@@ -80,7 +80,8 @@ namespace builtin {
 std::span<const RecordingInfo* const> recordings();
 }  // namespace builtin
 
-/// Replays all recordings in folders (not below them) or files, in the order of their names.
+/// Replays all recordings in folders or files, in the order of their names. A folder without a recording of
+/// its own stands for the folders in it.
 /// Throws Error(input) for a folder without a recording.
 Verification verify(std::span<const std::string> paths);
 

@@ -157,6 +157,7 @@ struct PolicySpec {
         std::vector<std::string> modules;  ///< paths; several for the list form
         bool list = false;                 ///< written as a list
         std::vector<std::string> ignored_parameters;
+        UnitArguments arguments{};  ///< that differ from the root's
     };
     /// A member of the recursive path, by registry name.
     struct Member {

@@ -66,7 +66,7 @@ std::string question_lines(const SweepQuestion& question, const TrainingJob& job
     }
     how += fmt::format(", {} compute, {} reduction, {}, loss {}", name(dtypes.compute), name(dtypes.reduce),
                        name(job.optimizer), name(job.loss));
-    how += job.activation_checkpointing.mode == ActivationCheckpointing::Mode::none
+    how += job.activation_checkpointing == ActivationCheckpointing{}
                ? std::string(", no activation checkpointing")
                : ", activation checkpointing " + name(job.activation_checkpointing);
     how += job.offload ? ", offload to host memory" : "";

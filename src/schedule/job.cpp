@@ -186,6 +186,9 @@ Optimizer parse_optimizer(std::string_view text) {
 }
 
 std::string name(const ActivationCheckpointing& checkpointing) {
+    if (!checkpointing.modules.empty()) {
+        return std::to_string(checkpointing.modules.size()) + " modules";
+    }
     const std::string mode(name_in(checkpointing_names, checkpointing.mode));
     return checkpointing.mode == ActivationCheckpointing::Mode::every
                ? mode + ":" + std::to_string(checkpointing.every)

@@ -43,9 +43,19 @@ std::vector<Recording> recordings_in(const std::string& path) {
             found.push_back({.path = file, .layout = layout});
         }
     };
-    if (std::filesystem::is_directory(path, error)) {
-        for (const auto& entry : std::filesystem::directory_iterator(path, error)) {
+    const auto look_in = [&](const std::filesystem::path& folder) {
+        for (const auto& entry : std::filesystem::directory_iterator(folder, error)) {
             look_at(entry.path());
+        }
+    };
+    if (std::filesystem::is_directory(path, error)) {
+        look_in(path);
+        if (found.empty()) {
+            for (const auto& entry : std::filesystem::directory_iterator(path, error)) {
+                if (entry.is_directory()) {
+                    look_in(entry.path());
+                }
+            }
         }
         std::ranges::sort(found, {}, &Recording::path);
     } else if (std::filesystem::exists(path, error)) {

@@ -30,4 +30,21 @@ std::string word_of(const json::Value& value) {
     return value.is_string() ? std::string(value.string()) : value.shown();
 }
 
+std::string json_text(const json::Value& value) {
+    std::string out;
+    if (value.is_array()) {
+        for (const json::Value element : value.elements()) {
+            out += (out.empty() ? "" : ", ") + json_text(element);
+        }
+        return "[" + out + "]";
+    }
+    if (value.is_object()) {
+        for (const json::Value member : value.members()) {
+            out += (out.empty() ? "" : ", ") + json::quote(member.key()) + ": " + json_text(member);
+        }
+        return "{" + out + "}";
+    }
+    return value.is_string() ? json::quote(value.string()) : value.shown();
+}
+
 }  // namespace fsdplan

@@ -19,4 +19,7 @@ std::string joined(const json::Value& list);
 /// A string without its quotes, or another value as it would be shown.
 std::string word_of(const json::Value& value);
 
+/// A value as JSON on one line, objects and arrays in full.
+std::string json_text(const json::Value& value);
+
 }  // namespace fsdplan

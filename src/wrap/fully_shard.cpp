@@ -31,6 +31,7 @@ public:
         unit.module = modules.front();
         unit.modules = modules;
         unit.path = tree_.path(unit.module);
+        unit.arguments = call.arguments;
         const auto index = static_cast<std::int32_t>(plan_.units.size());
         for (const ModuleIndex m : modules) {  // also finds a module that is listed twice
             if (state_of_[at(m)] >= 0) {

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """What `fsdplan list` names and what options do with it. usage: options_test.py FSDPLAN"""
-import json, pathlib, re, subprocess, sys, unittest
+import json, pathlib, re, shutil, subprocess, sys, tempfile, unittest
 
 FSDPLAN = sys.argv.pop(1)
 TESTS = pathlib.Path(__file__).parent.parent
@@ -54,6 +54,43 @@ class List(Test):
         self.refused(["list", "NONSENSE"], 'list: unknown topic "NONSENSE"; expected one of policies, runtimes')
         self.refused(["list", ""], 'unknown topic ""')
         self.refused(["list", "files", "types"], "types")
+
+
+class SettingsFiles(Test):
+    def settings(self, **section):
+        folder = tempfile.mkdtemp()
+        self.addCleanup(shutil.rmtree, folder)
+        path = pathlib.Path(folder) / "fsdp.yaml"
+        lines = [f"  {key}: {value}" for key, value in section.items()]
+        path.write_text("\n".join(["distributed_type: FSDP", "mixed_precision: bf16", "fsdp_config:", *lines]) + "\n")
+        return str(path)
+
+    def units(self, *words):
+        return json.loads(answer("units", "llama3-8b", "--json", *words))["units"]
+
+    def test_units_are_accelerates(self):
+        file = self.settings(fsdp_version=2, fsdp_auto_wrap_policy="TRANSFORMER_BASED_WRAP")
+        units = self.units("--accelerate-config", file)
+        self.assertEqual([u["module"] for u in units[-3:]], ["model.embed_tokens", "model.norm", ""])
+
+    def test_the_command_line_wins(self):
+        file = self.settings(fsdp_version=2, fsdp_auto_wrap_policy="TRANSFORMER_BASED_WRAP")
+        self.assertEqual(len(self.units("--accelerate-config", file, "--policy", "none")), 1)
+
+    def test_what_surprises_is_said(self):
+        file = self.settings(fsdp_version=1, fsdp_auto_wrap_policy="SIZE_BASED_WRAP", fsdp_min_num_params=0, fsdp_wrap=1)
+        run = fsdplan("units", "llama3-8b", "--accelerate-config", file)
+        self.assertIn("fsdp_min_num_params of 0 means no wrapping at all", run.stderr)
+        self.assertIn("fsdp_wrap is no key of fsdp_config", run.stderr)
+
+    def test_refusals_and_bad_files_are_one_line(self):
+        file = self.settings(fsdp_version=2, fsdp_auto_wrap_policy="TRANSFORMER_BASED_WRAP",
+                             fsdp_transformer_layer_cls_to_wrap="llamadecoderlayer")
+        self.refused(["units", "llama3-8b", "--accelerate-config", file], 'did you mean "LlamaDecoderLayer"')
+        pathlib.Path(file).write_text("a: [b")
+        self.refused(["units", "llama3-8b", "--accelerate-config", file], file + ":1", "is no YAML")
+        pathlib.Path(file).write_text("distributed_type: MULTI_GPU\n")
+        self.refused(["units", "llama3-8b", "--accelerate-config", file], "expected FSDP")
 
 
 class Options(Test):

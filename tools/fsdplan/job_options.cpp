@@ -144,20 +144,21 @@ void JobOptions::declare(Arguments& arguments) {
 }
 
 std::vector<ListedJob> JobOptions::jobs(const ModelGraph& model, const Cluster& cluster,
-                                        std::string_view default_runtime) const {
-    TrainingJob base;
-    const RuntimeInfo& info = fsdplan::runtime(runtime ? std::string_view(*runtime) : default_runtime);
+                                        TrainingJob base) const {
+    const RuntimeInfo& info = fsdplan::runtime(runtime ? *runtime : base.runtime);
     base.runtime = info.name;
     base.torch = torch_behaviour(torch ? std::string_view(*torch) : newest_torch).version;
-    base.strategy = info.strategies.front();
+    if (std::ranges::find(info.strategies, base.strategy) == info.strategies.end()) {
+        base.strategy = info.strategies.front();
+    }
     base.batch = model.recorded_batch.value_or(1);
     base.sequence = model.recorded_batch ? model.longest_sequence.value_or(1) : default_sequence(model);
     base.target_sequence = target_sequence;
     base.no_sync = no_sync;
-    base.use_orig_params = use_orig_params;
-    base.forward_prefetch = forward_prefetch;
-    base.limit_all_gathers = !no_limit_all_gathers;
-    base.offload = offload;
+    base.use_orig_params |= use_orig_params;
+    base.forward_prefetch |= forward_prefetch;
+    base.limit_all_gathers &= !no_limit_all_gathers;
+    base.offload |= offload;
     if (param_dtype) {
         base.param_dtype = parse_precision(*param_dtype, "--param-dtype");
     }
@@ -200,11 +201,12 @@ std::vector<ListedJob> JobOptions::jobs(const ModelGraph& model, const Cluster& 
     return jobs;
 }
 
-std::vector<Assumption> JobOptions::assumptions(const ModelGraph& model, const TrainingJob& job) const {
+std::vector<Assumption> JobOptions::assumptions(const ModelGraph& model, const TrainingJob& job,
+                                                const std::string& base) const {
     std::vector<Assumption> out;
     const auto add = [&](const std::string& what, const std::string& value, bool given,
                          const std::string& option, const std::string& note) {
-        out.push_back({what, value, given ? option : "default", note});
+        out.push_back({what, value, given ? option : base, note});
     };
     add("runtime", job.runtime, runtime.has_value(), "--runtime",
         std::string(fsdplan::runtime(job.runtime).help));

@@ -48,12 +48,12 @@ struct JobOptions {
     bool offload = false;
 
     void declare(Arguments& arguments);
-    /// Every combination of the listed options. `default_runtime` counts where --runtime is absent.
+    /// Every combination of the listed options. `base` counts where an option is absent.
     /// Throws Error(input) at the option that is wrong.
-    std::vector<ListedJob> jobs(const ModelGraph& model, const Cluster& cluster,
-                                std::string_view default_runtime) const;
-    /// Where the values of `job` come from.
-    std::vector<Assumption> assumptions(const ModelGraph& model, const TrainingJob& job) const;
+    std::vector<ListedJob> jobs(const ModelGraph& model, const Cluster& cluster, TrainingJob base) const;
+    /// Where the values of `job` come from; `base` says where those do that no option gave.
+    std::vector<Assumption> assumptions(const ModelGraph& model, const TrainingJob& job,
+                                        const std::string& base) const;
 };
 
 /// Reads a model that is to be trained, and notes its dtype.

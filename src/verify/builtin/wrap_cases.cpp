@@ -1,7 +1,6 @@
 #include <algorithm>
 #include <array>
 #include <filesystem>
-#include <map>
 
 #include "base/file.hpp"
 #include "base/json.hpp"
@@ -10,7 +9,7 @@
 #include "fsdplan/wrap.hpp"
 #include "verify/case_report.hpp"
 #include "verify/digest.hpp"
-#include "verify/words.hpp"
+#include "verify/unit_rows.hpp"
 #include "verify/wrap_case.hpp"
 
 // Wrap boundaries recorded from PyTorch: <model>.units.json[.gz] beside <model>.tree.json[.gz]
@@ -20,62 +19,9 @@ namespace {
 
 constexpr std::array<std::string_view, 2> endings{".units.json", ".units.json.gz"};
 
-/// The recorder's words for an error, by rule.
-std::string_view recorded_reason(WrapRule rule) {
-    switch (rule) {
-        case WrapRule::shared_module_wrapped_inside:
-            return "a shared module was reached a second time after something inside it had been wrapped";
-        case WrapRule::mixed_requires_grad_in_target:
-            return "frozen and trainable parameters in one unit while use_orig_params is off (checked before "
-                   "wrapping)";
-        case WrapRule::mixed_requires_grad:
-            return "frozen and trainable parameters in one flat parameter while use_orig_params is off";
-        case WrapRule::mixed_dtype:
-            return "parameters of different dtypes in one flat parameter";
-        case WrapRule::integer_parameter:
-            return "the first parameter of a unit is not floating point";
-        case WrapRule::scalar_parameter:
-            return "a unit manages a zero-dimensional parameter";
-        case WrapRule::empty_flat_parameter:
-            return "every parameter of a unit has zero elements, so its flat parameter would be empty";
-        case WrapRule::uninitialized_parameter:
-            return "a lazy module's parameter has no shape yet";
-        case WrapRule::custom_policy_value:
-            return "the lambda of a CustomPolicy returned neither a bool nor a dict";
-        case WrapRule::already_wrapped:
-            return "a module below the root already carries FSDP state";
-        case WrapRule::ignored_both:
-            return "ignored_modules and ignored_states were both given";
-        case WrapRule::fully_shard_twice:
-            return "fully_shard was applied twice to one module";
-        case WrapRule::fully_shard_container:
-            return "fully_shard was called on a container without a forward";
-        case WrapRule::already_sharded:
-            return "a parameter of this group is already a sharded DTensor of an earlier group (the mesh has "
-                   "no "
-                   "dimension names)";
-        case WrapRule::tied_across_groups:
-            return "one original parameter ended up in two groups";
-        case WrapRule::several_roots:
-            return "the outermost fully_shard call covers several modules";
-        default:
-            return "";
-    }
-}
-
-std::string shown_error(std::string_view type, std::string_view reason) {
-    return std::string(type) + ": " + std::string(reason);
-}
-
-std::string joined_or_none(const std::vector<std::string>& parts) {
-    const std::string out = joined(parts);
-    return out.empty() ? "(none)" : out;
-}
-
 /// A unit's arguments as the recorder notes them: what differs from the root's.
-std::map<std::string, std::string> noted_arguments(const Unit& unit, const WrapOptions& options,
-                                                   bool constructed) {
-    std::map<std::string, std::string> out;
+NotedArguments noted_arguments(const Unit& unit, const WrapOptions& options, bool constructed) {
+    NotedArguments out;
     if (constructed && options.world_size == 1) {
         out["sharding_strategy"] = "\"NO_SHARD\"";  // what the constructor makes of every strategy then
     }
@@ -85,24 +31,6 @@ std::map<std::string, std::string> noted_arguments(const Unit& unit, const WrapO
                                                        : !constructed && value != "null";
         if (noted) {
             out[name] = value;
-        }
-    }
-    return out;
-}
-
-std::string shown_arguments(const std::map<std::string, std::string>& arguments) {
-    std::string out;
-    for (const auto& [name, value] : arguments) {
-        out += name + "=" + value + " ";
-    }
-    return out;
-}
-
-std::map<std::string, std::string> recorded_arguments(const json::Value& row) {
-    std::map<std::string, std::string> out;
-    if (const auto arguments = row.find("kwargs")) {
-        for (const json::Value value : arguments->members()) {
-            out[std::string(value.key())] = value.shown();
         }
     }
     return out;
@@ -138,7 +66,7 @@ private:
     void replay_case(const json::Value& row, CaseReport& report) const {
         const WrapOptions options = recorded_options(file_, row);
         const WrapPlan plan = wrap(tree_, recorded_policy(row), options);
-        compare_error(row, "error", plan.construction_error(), report);
+        compare_error(row, "error", shown_error(plan.construction_error()), report);
         if (const auto expected = row.find("expected")) {
             compare_units(*expected, row, plan, options, report);
         }
@@ -146,7 +74,7 @@ private:
             compare_flat(*flat, plan, report);
         }
         if (row.at("policy").string() == "fully_shard") {
-            compare_error(row, "first_forward_error", recorded_forward_error(plan), report);
+            compare_error(row, "first_forward_error", shown_error(recorded_forward_error(plan)), report);
         }
     }
 
@@ -157,19 +85,6 @@ private:
                    (d.rule == WrapRule::tied_across_groups || d.rule == WrapRule::several_roots);
         });
         return found == plan.diagnostics.end() ? nullptr : &*found;
-    }
-
-    static void compare_error(const json::Value& row, const char* key, const Diagnostic* got,
-                              CaseReport& report) {
-        const auto recorded = row.find(key);
-        const std::string got_text =
-            got == nullptr ? "none" : shown_error(got->error_type, recorded_reason(got->rule));
-        if (!recorded) {
-            report.compare(key, "none", got_text);
-            return;
-        }
-        report.compare(key, shown_error(recorded->at("type").string(), recorded->at("reason").string()),
-                       got_text);
     }
 
     void compare_units(const json::Value& expected, const json::Value& row, const WrapPlan& plan,
@@ -185,7 +100,7 @@ private:
             const auto at_row =
                 static_cast<std::size_t>(index.integer(0, static_cast<std::int64_t>(unit_rows_.size()) - 1));
             const Unit& unit = plan.units[recorded_unit(row, plan, i)];
-            compare_unit(unit_rows_[at_row], unit, noted_arguments(unit, options, constructed),
+            compare_unit(unit_rows_[at_row], unit, tree_, noted_arguments(unit, options, constructed),
                          "unit " + std::to_string(i), report);
             ++i;
         }
@@ -207,35 +122,6 @@ private:
             }
         }
         return call;
-    }
-
-    void compare_unit(const json::Value& row, const Unit& unit,
-                      const std::map<std::string, std::string>& arguments, const std::string& where,
-                      CaseReport& report) const {
-        report.compare(where + " module", std::string(row.at("module").string()), unit.path);
-        report.compare(where + " class", std::string(row.at("class").string()),
-                       tree_.class_info(unit.module).name);
-        report.compare(where + " numel", row.at("numel").shown(), std::to_string(unit.numel));
-        if (const auto count = row.find("parameter_count")) {
-            report.compare(where + " parameter count", count->shown(),
-                           std::to_string(unit.parameter_paths.size()));
-            report.compare(where + " parameter digest", std::string(row.at("sha256").string()),
-                           sha256_of_lines(unit.parameter_paths));
-        } else {
-            report.compare(where + " parameters", joined_or_none(row.at("parameters").strings()),
-                           joined_or_none(unit.parameter_paths));
-        }
-        report.compare(where + " arguments", shown_arguments(recorded_arguments(row)),
-                       shown_arguments(arguments));
-        std::vector<std::string> modules;
-        for (const ModuleIndex m : unit.modules) {
-            modules.push_back(tree_.path(m));
-        }
-        const auto recorded_modules = row.find("modules");
-        report.compare(where + " modules",
-                       recorded_modules ? joined_or_none(recorded_modules->strings())
-                                        : std::string(row.at("module").string()),
-                       recorded_modules ? joined_or_none(modules) : unit.path);
     }
 
     static void compare_flat(const json::Value& flat, const WrapPlan& plan, CaseReport& report) {
@@ -297,7 +183,7 @@ private:
         const WrapPlan& plan = got.plan;
         // An error that only constructing the decided units raises is not part of the table.
         const Diagnostic* error = shared_modules_ ? plan.construction_error() : nullptr;
-        compare_error(row, "error", error, report);
+        compare_error(row, "error", shown_error(error), report);
         if (const auto units = row.find("units")) {
             report.compare(where + " units", units->shown(), std::to_string(plan.units.size() - 1));
             report.compare(where + " digest", std::string(row.at("sha256").string()),

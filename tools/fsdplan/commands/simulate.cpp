@@ -4,23 +4,17 @@
 
 #include "arguments.hpp"
 #include "base/file.hpp"
-#include "cluster_options.hpp"
 #include "command.hpp"
 #include "fsdplan/planner.hpp"
 #include "fsdplan/report.hpp"
-#include "job_options.hpp"
-#include "options.hpp"
-#include "policy_options.hpp"
+#include "question_options.hpp"
 #include "version.hpp"
 
 namespace fsdplan::cli {
 namespace {
 
 struct SimulateOptions {
-    ModelOptions model;
-    ClusterOptions cluster;
-    JobOptions job;
-    PolicyOptions policy{.default_policy = "blocks"};
+    QuestionOptions question{.policy = {.default_policy = "blocks"}};
     std::string alloc_conf;
     bool contention = false;
     OutputOptions output;
@@ -69,33 +63,25 @@ int run(const SimulateOptions& options) {
     const Format format = file.empty() ? Format::json : format_of(file);  // a bad name stops before the work
     const StepOptions step{.contention = options.contention,
                            .allocator = parse_alloc_conf(options.alloc_conf, "--alloc-conf")};
-    std::vector<Assumption> assumptions;
-    const ModelGraph model = load_for_training(options.model, assumptions);
-    const ModuleTree tree = flatten(model);
-    const Cluster cluster = options.cluster.find();
-    const std::vector<ListedJob> jobs = options.job.jobs(model, cluster, options.policy.default_runtime());
-    if (jobs.size() != 1) {
+    const AskedQuestion asked = options.question.ask();
+    if (asked.jobs.size() != 1) {
         throw Error(ErrorKind::input, "simulate",
-                    "plays one plan; --" + jobs.front().settings.front().first +
+                    "plays one plan; --" + asked.jobs.front().settings.front().first +
                         " has several values, which `fsdplan sweep` compares");
     }
-    const SweepQuestion question{.model = model,
-                                 .tree = tree,
-                                 .policy = options.policy.spec(tree),
+    const TrainingJob& job = asked.jobs.front().job;
+    const SweepQuestion question{.model = asked.model,
+                                 .tree = asked.tree,
+                                 .policy = asked.policy,
                                  .sweep_thresholds = false,
-                                 .wrap = options.policy.wrap_options(tree),
-                                 .jobs = {jobs.front().job},
-                                 .cluster = cluster};
+                                 .wrap = asked.wrap,
+                                 .jobs = {job},
+                                 .cluster = asked.cluster};
     StepResult result = simulate_step(question, step);
-    const auto append = [&](std::vector<Assumption> more) {
-        assumptions.insert(assumptions.end(), more.begin(), more.end());
-    };
-    append(options.cluster.assumptions(cluster));
-    append(options.job.assumptions(model, question.jobs.front()));
-    assumptions.push_back({"allocator",
-                           options.alloc_conf.empty() ? "PyTorch's defaults" : options.alloc_conf,
-                           options.alloc_conf.empty() ? "default" : "--alloc-conf", "PYTORCH_ALLOC_CONF"});
-    result.assumptions = std::move(assumptions);
+    result.assumptions = options.question.assumptions(asked, job);
+    result.assumptions.push_back(
+        {"allocator", options.alloc_conf.empty() ? "PyTorch's defaults" : options.alloc_conf,
+         options.alloc_conf.empty() ? "default" : "--alloc-conf", "PYTORCH_ALLOC_CONF"});
     if (!file.empty()) {
         write_file(file, written(question, result, format));
     }
@@ -117,10 +103,7 @@ constinit const cli::CommandInfo simulate{
     .example = "fsdplan simulate llama3-8b --gpus 8 --batch 1 --seq 4096 -o step.trace.json",
     .setup = [](cli::Arguments& arguments) -> std::function<int()> {
         const auto options = std::make_shared<cli::SimulateOptions>();
-        options->model.declare(arguments);
-        options->cluster.declare(arguments);
-        options->job.declare(arguments);
-        options->policy.declare(arguments);
+        options->question.declare(arguments);
         arguments.group("Device");
         arguments.option(
             "--alloc-conf", options->alloc_conf,

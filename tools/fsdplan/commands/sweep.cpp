@@ -2,26 +2,21 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <iterator>
 #include <memory>
 
 #include "base/file.hpp"
-#include "cluster_options.hpp"
 #include "command.hpp"
 #include "fsdplan/planner.hpp"
 #include "fsdplan/report.hpp"
-#include "job_options.hpp"
-#include "options.hpp"
-#include "policy_options.hpp"
+#include "question_options.hpp"
 #include "version.hpp"
 
 namespace fsdplan::cli {
 namespace {
 
 struct SweepOptions {
-    ModelOptions model;
-    ClusterOptions cluster;
-    JobOptions job;
-    PolicyOptions policy{.default_policy = "size"};
+    QuestionOptions question{.policy = {.default_policy = "size"}};
     OutputOptions output;
 };
 
@@ -41,31 +36,24 @@ Format format_of(const std::string& file) {
 int run(const SweepOptions& options) {
     const std::string& file = options.output.file;
     const Format format = file.empty() ? Format::json : format_of(file);  // a bad name stops before the work
-    std::vector<Assumption> assumptions;
-    const ModelGraph model = load_for_training(options.model, assumptions);
-    const ModuleTree tree = flatten(model);
-    const Cluster cluster = options.cluster.find();
-    const std::vector<ListedJob> jobs = options.job.jobs(model, cluster, options.policy.default_runtime());
-    SweepQuestion question{.model = model,
-                           .tree = tree,
-                           .policy = options.policy.spec(tree),
-                           .sweep_thresholds = options.policy.leaves_threshold_open(),
-                           .wrap = options.policy.wrap_options(tree),
+    const AskedQuestion asked = options.question.ask();
+    SweepQuestion question{.model = asked.model,
+                           .tree = asked.tree,
+                           .policy = asked.policy,
+                           .sweep_thresholds = asked.open_threshold,
+                           .wrap = asked.wrap,
                            .jobs = {},
-                           .cluster = cluster};
-    for (const ListedJob& listed : jobs) {
+                           .cluster = asked.cluster};
+    for (const ListedJob& listed : asked.jobs) {
         question.jobs.push_back(listed.job);
     }
     SweepResult result = sweep(question);
     for (PlanResult& plan : result.plans) {
-        plan.settings = jobs[plan.job].settings;
+        plan.settings = asked.jobs[plan.job].settings;
     }
-    const auto append = [&](std::vector<Assumption> more) {
-        assumptions.insert(assumptions.end(), more.begin(), more.end());
-    };
-    append(options.cluster.assumptions(cluster));
-    append(options.job.assumptions(model, question.jobs[result.plans[result.shown].job]));
-    append(std::move(result.assumptions));
+    std::vector<Assumption> assumptions =
+        options.question.assumptions(asked, question.jobs[result.plans[result.shown].job]);
+    std::ranges::move(result.assumptions, std::back_inserter(assumptions));
     result.assumptions = std::move(assumptions);
 
     const std::string json =
@@ -91,10 +79,7 @@ constinit const cli::CommandInfo sweep{
     .example = "fsdplan sweep llama3-8b --gpu h100-sxm --gpus 8 --batch 1 --seq 4096 -o sweep.html",
     .setup = [](cli::Arguments& arguments) -> std::function<int()> {
         const auto options = std::make_shared<cli::SweepOptions>();
-        options->model.declare(arguments);
-        options->cluster.declare(arguments);
-        options->job.declare(arguments);
-        options->policy.declare(arguments);
+        options->question.declare(arguments);
         arguments.group("Output");
         options->output.declare(arguments, "JSON or HTML by the suffix");
         return [options] { return cli::run(*options); };

@@ -6,6 +6,7 @@
 
 #include "base/file.hpp"
 #include "command.hpp"
+#include "frontend_options.hpp"
 #include "fsdplan/schedule.hpp"
 #include "job_options.hpp"
 #include "options.hpp"
@@ -18,6 +19,7 @@ namespace {
 struct UnitsOptions {
     ModelOptions model;
     PolicyOptions policy{.default_policy = "blocks"};
+    FrontendOptions frontend;
     OutputOptions output;
     std::string runtime;
     bool use_orig_params = false;
@@ -29,9 +31,10 @@ struct UnitsOptions {
     std::vector<std::string> why;
 };
 
-WrapOptions wrap_options(const UnitsOptions& options, const ModuleTree& tree) {
-    WrapOptions out = options.policy.wrap_options(tree);
-    out.use_orig_params = options.use_orig_params;
+/// `base`: what a settings file says, if there is one.
+WrapOptions wrap_options(const UnitsOptions& options, const ModuleTree& tree, WrapOptions base) {
+    WrapOptions out = options.policy.ignore.empty() ? std::move(base) : options.policy.wrap_options(tree);
+    out.use_orig_params |= options.use_orig_params;
     const std::int64_t ranks = options.mesh ? parse_mesh(*options.mesh).shard : options.gpus;
     out.world_size = static_cast<int>(ranks);
     out.rank = static_cast<int>(options.rank);
@@ -63,8 +66,8 @@ TrainingJob job_of(const UnitsOptions& options, bool fsdp2) {
     return job;
 }
 
-bool is_fsdp2(const UnitsOptions& options) {
-    const std::string runtime = options.runtime.empty() ? options.policy.default_runtime() : options.runtime;
+bool is_fsdp2(const UnitsOptions& options, const std::string& usual) {
+    const std::string runtime = options.runtime.empty() ? usual : options.runtime;
     const std::vector<std::string> known{"fsdp1", "fsdp2"};
     if (std::ranges::find(known, runtime) == known.end()) {
         throw Error(ErrorKind::input, "--runtime",
@@ -77,9 +80,15 @@ int run_units(const UnitsOptions& options) {
     const ModelGraph graph = options.model.load();
     print_notes(graph.notes);
     const ModuleTree tree = flatten(graph);
-    const WrapOptions how = wrap_options(options, tree);
-    const PolicySpec spec = options.policy.spec(tree);
-    const bool fsdp2 = is_fsdp2(options);
+    const auto file = options.frontend.read(graph, tree, options.gpus);
+    if (file) {
+        print_notes(file->notes);
+    }
+    const bool units_of_file = file && options.policy.policies.empty();
+    const WrapOptions how = wrap_options(options, tree, file ? file->wrap : WrapOptions{});
+    const PolicySpec spec = units_of_file ? file->policy : options.policy.spec(tree);
+    const bool fsdp2 =
+        is_fsdp2(options, units_of_file ? file->job.runtime : options.policy.default_runtime());
     WrapPlan plan = fsdp2 ? wrap_fsdp2(tree, spec, how) : wrap_fsdp1(tree, spec, how);
     std::ranges::move(refusals(tree, plan, job_of(options, fsdp2)), std::back_inserter(plan.diagnostics));
     std::string reasons;
@@ -119,6 +128,7 @@ constinit const cli::CommandInfo units{
             const auto options = std::make_shared<cli::UnitsOptions>();
             options->model.declare(arguments);
             options->policy.declare(arguments);
+            options->frontend.declare(arguments);
             arguments.group("Sharding");
             arguments.option("--runtime", options->runtime,
                              "fsdp1 or fsdp2; fsdp2 unless a size: or rules: policy is asked for", "RUNTIME");

@@ -1,0 +1,58 @@
+#include "question_options.hpp"
+
+#include <iterator>
+
+namespace fsdplan::cli {
+
+void QuestionOptions::declare(Arguments& arguments) {
+    model.declare(arguments);
+    cluster.declare(arguments);
+    job.declare(arguments);
+    policy.declare(arguments);
+    frontend.declare(arguments);
+}
+
+AskedQuestion QuestionOptions::ask() const {
+    AskedQuestion out;
+    out.model = load_for_training(model, out.assumptions);
+    out.tree = flatten(out.model);
+    out.cluster = cluster.find();
+    const std::optional<FrontendPlan> file = frontend.read(out.model, out.tree, out.cluster.gpus);
+    TrainingJob base;
+    base.runtime = policy.default_runtime();
+    if (file) {
+        print_notes(file->notes);
+        base = file->job;
+        out.base = "settings file";
+        for (const FrontendPlan::Setting& setting : file->settings) {
+            out.assumptions.push_back({setting.name, setting.value, setting.from, ""});
+        }
+        if (file->trainable_dtype) {
+            out.model = with_trainable_dtype(std::move(out.model), *file->trainable_dtype);
+            out.tree = flatten(out.model);
+        }
+    }
+    if (file && policy.policies.empty()) {
+        out.policy = file->policy;
+        out.wrap = file->wrap;
+    } else {
+        out.policy = policy.spec(out.tree);
+        out.wrap = policy.wrap_options(out.tree);
+        out.open_threshold = policy.leaves_threshold_open();
+    }
+    out.jobs = job.jobs(out.model, out.cluster, base);
+    return out;
+}
+
+std::vector<Assumption> QuestionOptions::assumptions(const AskedQuestion& asked,
+                                                     const TrainingJob& about) const {
+    std::vector<Assumption> out = asked.assumptions;
+    const auto append = [&](const std::vector<Assumption>& more) {
+        out.insert(out.end(), more.begin(), more.end());
+    };
+    append(cluster.assumptions(asked.cluster));
+    append(job.assumptions(asked.model, about, asked.base));
+    return out;
+}
+
+}  // namespace fsdplan::cli
