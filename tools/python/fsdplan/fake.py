@@ -13,7 +13,6 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch._subclasses import fake_tensor
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils._mode_utils import no_dispatch
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -105,7 +104,8 @@ def _flatten_again(module: nn.Module) -> None:
 
 
 def _has_values(tensor: torch.Tensor) -> bool:
-    return not (tensor.is_floating_point() or tensor.is_complex()) and tensor.numel() <= _MOST_VALUES
+    whole = not (tensor.is_floating_point() or tensor.is_complex())
+    return whole and tensor.layout is torch.strided and tensor.numel() <= _MOST_VALUES
 
 
 class _Rules(TorchDispatchMode):
@@ -128,13 +128,14 @@ class _Rules(TorchDispatchMode):
 @contextlib.contextmanager
 def _known_values(mode: FakeTensorMode) -> Iterator[None]:
     """torch follows the values of tensors with one element; here of those with some more."""
-    before = fake_tensor.CONSTANT_NUMEL_LIMIT
-    fake_tensor.CONSTANT_NUMEL_LIMIT = _MOST_VALUES
+    usual = mode.may_turn_const
+    mode.may_turn_const = lambda tensor: usual(tensor) or (  # type: ignore[method-assign]
+        tensor.device.type == "cpu" and type(tensor) is torch.Tensor and _has_values(tensor))
     try:
         with _Rules(mode):
             yield
     finally:
-        fake_tensor.CONSTANT_NUMEL_LIMIT = before
+        mode.may_turn_const = usual  # type: ignore[method-assign]
 
 
 @contextlib.contextmanager
