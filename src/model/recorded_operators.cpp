@@ -200,6 +200,13 @@ bool describes(const Recorded& recorded, const ModuleTree& tree, const Workload&
     });
 }
 
+// PyTorch's counter does not know the CPU's attention.
+bool counts_no_attention(const Recorded& recorded) {
+    return std::ranges::any_of(recorded.operators, [](const Operator& op) {
+        return op.kind == Operator::Kind::attention && op.flops == 0;
+    });
+}
+
 OperatorGraph graph_of(const Recorded& recorded, const ModuleTree& tree, const Workload& workload) {
     OperatorGraph out;
     out.workload = workload;
@@ -221,6 +228,9 @@ OperatorGraph graph_of(const Recorded& recorded, const ModuleTree& tree, const W
     if (recorded.device != "cuda") {
         out.notes.push_back("the operators are those of the " + recorded.device +
                             ", which differ a little from a GPU's");
+    }
+    if (counts_no_attention(recorded)) {
+        out.notes.push_back("the export counts no FLOPs of attention, whose time is too short by them");
     }
     return out;
 }
