@@ -109,6 +109,8 @@ def main():
     names = [name for name in real_models.UNITS if fnmatch.fnmatchcase(name, options.only)]
     with contextlib.ExitStack() as stack:
         folder = options.keep or pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        for name in names:
+            made(name)  # before the processes start, so that each need not load the model's code again
         good = []
         for name in names:
             recorded = [apart(record, folder, name, engine) for engine in ("fsdp1", "fsdp2")]
