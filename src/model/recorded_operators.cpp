@@ -28,6 +28,7 @@ struct Recorded {
     std::int64_t batch = 0;
     std::int64_t sequence = 0;
     std::string device;
+    std::string loss;  // what backward started from, in words
 };
 
 std::size_t at(std::int64_t i) {
@@ -42,6 +43,7 @@ public:
     Recorded read() {
         root_.allow_only({"device", "inputs", "loss", "names", "storages", "forward", "backward"});
         out_.device = root_.at("device").string();
+        out_.loss = root_.at("loss").string();
         out_.names = root_.at("names").strings();
         for (const json::Value bytes : root_.at("storages").elements()) {
             out_.storages.push_back({.bytes = bytes.integer(0, largest_bytes)});
@@ -198,6 +200,13 @@ bool describes(const Recorded& recorded, const ModuleTree& tree, const Workload&
     });
 }
 
+// PyTorch's counter does not know the CPU's attention.
+bool counts_no_attention(const Recorded& recorded) {
+    return std::ranges::any_of(recorded.operators, [](const Operator& op) {
+        return op.kind == Operator::Kind::attention && op.flops == 0;
+    });
+}
+
 OperatorGraph graph_of(const Recorded& recorded, const ModuleTree& tree, const Workload& workload) {
     OperatorGraph out;
     out.workload = workload;
@@ -215,9 +224,13 @@ OperatorGraph graph_of(const Recorded& recorded, const ModuleTree& tree, const W
     if (const std::string fault = first_fault(out); !fault.empty()) {
         throw Error(ErrorKind::input, tree.name + ": operators", fault);
     }
+    out.notes.push_back("the loss is that of the export: " + recorded.loss);
     if (recorded.device != "cuda") {
         out.notes.push_back("the operators are those of the " + recorded.device +
                             ", which differ a little from a GPU's");
+    }
+    if (counts_no_attention(recorded)) {
+        out.notes.push_back("the export counts no FLOPs of attention, whose time is too short by them");
     }
     return out;
 }

@@ -2,10 +2,6 @@
 
 namespace fsdplan {
 
-namespace {
-
-/// The tree as autograd sees it where a unit's parameters are tracked together. Empty when every unit is of
-/// one kind.
 std::optional<ModuleTree> tracked_by_units(const ModuleTree& tree, const WrapPlan& plan) {
     std::optional<ModuleTree> out;
     for (const Unit& unit : plan.units) {
@@ -20,8 +16,6 @@ std::optional<ModuleTree> tracked_by_units(const ModuleTree& tree, const WrapPla
     }
     return out;
 }
-
-}  // namespace
 
 OperatorGraph operators_for(const ModelGraph& model, const ModuleTree& tree, const TrainingJob& job,
                             const Gpu& gpu) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 
 #include "planner/evaluation.hpp"
@@ -14,11 +15,15 @@ struct TrainingRun {
     std::optional<std::int64_t> rank{};
 };
 
-/// The training of a plan with what the user's own computation costs and holds.
+/// The tree as autograd sees it where a unit's parameters are tracked together. Empty when every unit is of
+/// one kind.
+std::optional<ModuleTree> tracked_by_units(const ModuleTree& tree, const WrapPlan& plan);
+
 /// What the model computes in this job, where it is described; the closed formulas answer the rest.
 OperatorGraph operators_for(const ModelGraph& model, const ModuleTree& tree, const TrainingJob& job,
                             const Gpu& gpu);
 
+/// The training of a plan with what the user's own computation costs and holds.
 Schedule schedule_with_work(const Evaluation& about, const WrapPlan& plan, const TrainingJob& job,
                             const TrainingRun& run);
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <utility>
 
 namespace fsdplan {
 namespace {
@@ -43,6 +44,25 @@ public:
                 add_all(call.module, c);
             } else {
                 callers.push_back(c);
+            }
+            out_.parameter_begin.push_back(static_cast<std::int32_t>(out_.parameter.size()));
+        }
+    }
+
+    // Weights of modules that nobody calls, which another one reads.
+    void add_read_elsewhere(const OperatorGraph& operators) {
+        ForwardProgram listed;
+        std::swap(listed.parameter, out_.parameter);
+        std::swap(listed.parameter_begin, out_.parameter_begin);
+        out_.parameter_begin.push_back(0);
+        for (std::size_t c = 0; c < out_.calls.size(); ++c) {
+            std::ranges::copy(listed.parameters(static_cast<std::int32_t>(c)),
+                              std::back_inserter(out_.parameter));
+            for (const MemoryEvent& event : operators.backward_of(c)) {
+                const auto t = static_cast<TensorIndex>(event.index);
+                if (event.kind == MemoryEvent::Kind::gradient && used_[at(t)] < 0 && unread_[at(t)] == 0) {
+                    out_.parameter.push_back(t);
+                }
             }
             out_.parameter_begin.push_back(static_cast<std::int32_t>(out_.parameter.size()));
         }
@@ -122,7 +142,7 @@ std::span<const TensorIndex> ForwardProgram::parameters(std::int32_t call) const
 }
 
 ForwardProgram forward_program(const ModuleTree& tree, const ForwardCalls& recorded,
-                               std::span<const TensorIndex> unread) {
+                               std::span<const TensorIndex> unread, const OperatorGraph* operators) {
     ForwardProgram out;
     out.calls = nested_calls(tree, recorded.empty() ? in_order_of_registration(tree) : recorded.module);
     if (recorded.from_begin.empty()) {
@@ -137,7 +157,11 @@ ForwardProgram forward_program(const ModuleTree& tree, const ForwardCalls& recor
         std::ranges::copy_if(recorded.output_from, std::back_inserter(out.output_from),
                              [](std::int32_t source) { return source >= 0; });
     }
-    ParameterUses(tree, out, unread).list();
+    ParameterUses uses(tree, out, unread);
+    uses.list();
+    if (operators != nullptr) {
+        uses.add_read_elsewhere(*operators);
+    }
     return out;
 }
 

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "fsdplan/model.hpp"
+#include "fsdplan/operators.hpp"
 #include "model/nested_calls.hpp"
 
 // One forward of a model as calls of modules, and which call reads what: all that the order of backward
@@ -31,8 +32,10 @@ struct ForwardProgram {
 };
 
 /// The calls that were recorded or described; without them every module is called once in the order of
-/// registration, and each leaf reads the one before. `unread`: parameters that no computation uses.
+/// registration, and each leaf reads the one before. `unread`: parameters that no computation uses. Which
+/// parameters of modules that are not called are read all the same, only `operators` can say; null: unknown.
 ForwardProgram forward_program(const ModuleTree& tree, const ForwardCalls& recorded,
-                               std::span<const TensorIndex> unread = {});
+                               std::span<const TensorIndex> unread = {},
+                               const OperatorGraph* operators = nullptr);
 
 }  // namespace fsdplan

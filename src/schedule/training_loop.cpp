@@ -63,8 +63,9 @@ struct BackwardVisitor {
 TrainingLoop::TrainingLoop(const LoweringInput& input, Schedule& out)
     : tree(input.tree),
       job(input.job),
-      program(forward_program(
-          input.tree, input.operators == nullptr ? input.tree.calls : input.operators->calls, input.unread)),
+      program(forward_program(input.tree,
+                              input.operators == nullptr ? input.tree.calls : input.operators->calls,
+                              input.unread, input.operators)),
       units(units_of(input)),
       emit(out),
       input_(input),

@@ -56,9 +56,10 @@ public:
         std::vector<RuntimeIteration> iterations(schedule_.iteration_begin.size());
         for (std::size_t i = 0; i < iterations.size(); ++i) {
             computed_ = false;
-            iterations[i].start_bytes = live_;
+            iterations[i].start_bytes = peak_ = live_;
             play(schedule_.iteration(i), iterations[i]);
             iterations[i].end_bytes = live_;
+            iterations[i].peak_bytes = peak_;
             iterations[i].end_by_category = by_category_;
         }
         return iterations;
@@ -106,6 +107,7 @@ private:
             return;
         }
         live_ += bytes;
+        peak_ = std::max(peak_, live_);
         by_category_[static_cast<std::size_t>(category_[buffer])] += bytes;
     }
 
@@ -177,6 +179,7 @@ private:
     std::vector<std::int64_t> by_category_;
     bool offload_;
     std::int64_t live_ = 0;
+    std::int64_t peak_ = 0;
     bool computed_ = false;
     int depth_ = 0;  // of forwards that have begun
 };

@@ -22,6 +22,7 @@ struct RuntimeIteration {
     std::vector<RuntimeEvent> events;
     std::int64_t start_bytes = 0;
     std::int64_t end_bytes = 0;
+    std::int64_t peak_bytes = 0;
     std::vector<std::int64_t> end_by_category;  ///< by Category
 };
 

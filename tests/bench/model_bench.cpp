@@ -16,6 +16,13 @@ void import_config_405b(benchmark::State& state) {
 }
 BENCHMARK(import_config_405b)->Unit(benchmark::kMillisecond);
 
+void import_export_405b(benchmark::State& state) {
+    for ([[maybe_unused]] auto _ : state) {
+        benchmark::DoNotOptimize(import_model(FSDPLAN_TEST_DATA "/bench/llama3.1-405b.export.json.gz"));
+    }
+}
+BENCHMARK(import_export_405b)->Unit(benchmark::kMillisecond);
+
 void import_index_of_90000_tensors(benchmark::State& state) {
     const test::TempFolder folder;
     test::write_expert_checkpoint(folder.path(), 90'000, 40);

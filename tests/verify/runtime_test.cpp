@@ -29,5 +29,12 @@ TEST(VerifyRuntime, StepsOfTheNewestVersionMatch) {
     EXPECT_EQ(result.skipped, 0);
 }
 
+TEST(VerifyRuntime, WithAnExportAsModelPeaksMatchToo) {
+    const Verification result = replay_golden("runtime_exports");
+    EXPECT_EQ(result.cases, 2);
+    EXPECT_EQ(result.match, 2);
+    EXPECT_EQ(result.skipped, 0);
+}
+
 }  // namespace
 }  // namespace fsdplan

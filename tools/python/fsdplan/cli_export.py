@@ -13,7 +13,7 @@ from torch.utils._pytree import tree_map
 from .dataflow import default_loss
 from .errors import Refused
 from .exporter import export
-from .fake import fake_mode
+from .fake import building
 from .models import Batch, import_function, model_and_batch, model_from_config
 from .names import DTYPES
 
@@ -52,7 +52,7 @@ def run_export(options: argparse.Namespace) -> Path:
 def _from_config(options: argparse.Namespace) -> tuple[Any, Batch, str]:
     """Made as from_pretrained(dtype=...) would: what the model makes as float32 by name stays so."""
     before, dtype = torch.get_default_dtype(), DTYPES[options.dtype or "f32"]
-    with fake_mode():
+    with building():
         torch.set_default_dtype(dtype)
         try:
             model, batch = model_from_config(options.hf, options.batch, options.length, dict(options.set))
@@ -69,7 +69,7 @@ def _from_function(options: argparse.Namespace) -> tuple[Any, Batch, str]:
     """Without memory where that works, for real where building the model needs values."""
     function, name = import_function(options.function), options.function.rpartition(":")[2]
     try:
-        with fake_mode():
+        with building():
             model, batch = _built(function, options)
     except Exception:  # noqa: BLE001 - the user's code runs once more and then says what it has to say
         try:

@@ -109,6 +109,9 @@ def _calls(model: nn.Module, args: Sequence[Any], kwargs: dict[str, Any],
     return {"forward_order": trace.order, "dataflow": trace.dataflow(), "output_from": trace.sources([value])}
 
 
+_Origin = Any  # graph node that made a tensor, INPUT, or None for a constant
+
+
 class _Trace:
     """Collects calls and the graph nodes that their outputs come from."""
 
@@ -117,7 +120,7 @@ class _Trace:
         self._inputs = inputs
         self._open: list[int] = []
         self._callers: set[int] = set()
-        self._arguments: dict[int, list[torch.Tensor]] = {}
+        self._arguments: dict[int, list[_Origin]] = {}
         self._made_by: dict[Any, int] = {}  # graph node -> leaf call
         self._alive: list[torch.Tensor] = []  # a node is known by identity, so its tensor must live on
 
@@ -127,7 +130,7 @@ class _Trace:
             self.order.append(path)
             self._callers.update(self._open[-1:])
             self._open.append(call)
-            self._arguments[call] = _tensors((args, kwargs))
+            self._arguments[call] = self._origins(_tensors((args, kwargs)))
         return hook
 
     def leave(self, _module: nn.Module, _args: Any, output: Any) -> None:
@@ -140,18 +143,21 @@ class _Trace:
                 self._alive.append(tensor)
 
     def dataflow(self) -> list[dict[str, Any]]:
-        return [{"call": call, "from": self.sources(arguments, call)}
+        return [{"call": call, "from": self._sources(arguments, call)}
                 for call, arguments in self._arguments.items() if call not in self._callers]
 
-    def sources(self, tensors: list[torch.Tensor], of: int | None = None) -> list[int]:
-        """The leaf calls that reach `tensors`, which call `of` takes, without passing through another one."""
-        found: set[int] = set()
-        pending: list[Any] = []
-        for tensor in tensors:
-            if id(tensor) in self._inputs or (tensor.grad_fn is None and not tensor.is_floating_point()):
-                found.add(INPUT)
-            elif tensor.grad_fn is not None:
-                pending.append(tensor.grad_fn)
+    def sources(self, tensors: list[torch.Tensor]) -> list[int]:
+        return self._sources(self._origins(tensors))
+
+    def _origins(self, tensors: list[torch.Tensor]) -> list[_Origin]:
+        """As they are now: what a later operator writes into them comes from elsewhere."""
+        return [INPUT if id(t) in self._inputs or (t.grad_fn is None and not t.is_floating_point()) else t.grad_fn
+                for t in tensors]
+
+    def _sources(self, origins: list[_Origin], of: int | None = None) -> list[int]:
+        """The leaf calls that reach the arguments of call `of` without passing through another one."""
+        found = {INPUT} if INPUT in origins else set()
+        pending = [origin for origin in origins if origin not in (INPUT, None)]
         seen: set[Any] = set()
         while pending:
             node = pending.pop()

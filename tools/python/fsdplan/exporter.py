@@ -30,9 +30,9 @@ def export(model: nn.Module, sample: Any, path: str | os.PathLike[str], *,
            loss: Callable[[Any], torch.Tensor] = default_loss, name: str | None = None) -> Path:
     """Writes the tree of the model and the operators of one training step of it to `path`, gzip-compressed for `*.gz`.
 
-    `sample` is a tensor, a tuple of positional arguments, a dict of keyword arguments, or `(args, kwargs)`; its values do not
-    matter and nothing is computed, so that model and sample may be on the meta device or made in a FakeTensorMode. The
-    model is as before afterwards.
+    `sample` is a tensor, a tuple of positional arguments, a dict of keyword arguments, or `(args, kwargs)`; nothing is
+    computed, so that model and sample may be on the meta device or made in a FakeTensorMode. Of the sample's values only
+    those of integers and truth values matter, where the forward looks at them. The model is as before afterwards.
     """
     path = Path(path)
     write_tree(path, operator_tree(model, sample, loss=loss, name=name))
