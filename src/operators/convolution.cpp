@@ -42,20 +42,21 @@ Value convolution(Eager& f, const Value& x, const Value& weight, const Value& bi
     if (weight.requires_grad()) {
         saved.push_back(&x);
     }
-    f.node({&out}, inputs, saved,
-           [from = x.shape(), of_weight = weight.shape(), flops](Eager& e, Gradients& g) {
-               const Value& gradient = g.of_output();
-               const DType dtype = gradient.dtype();
-               if (g.wanted(0)) {
-                   g.give(0, e.run("convolution_backward", {from, dtype}, {&gradient}, flops));
-               }
-               if (g.wanted(1)) {
-                   g.give(1, e.run("convolution_backward", {of_weight, dtype}, {&gradient}, flops));
-               }
-               if (g.wanted(2)) {
-                   g.give(2, e.run("sum", {{of_weight[0]}, dtype}, {&gradient}));
-               }
-           });
+    f.node(
+        {&out}, inputs, saved,
+        [from = x.shape(), of_weight = weight.shape(), flops, has_bias = bool(bias)](Eager& e, Gradients& g) {
+            const Value& gradient = g.of_output();
+            const DType dtype = gradient.dtype();
+            if (g.wanted(0)) {
+                g.give(0, e.run("convolution_backward", {from, dtype}, {&gradient}, flops));
+            }
+            if (g.wanted(1)) {
+                g.give(1, e.run("convolution_backward", {of_weight, dtype}, {&gradient}, flops));
+            }
+            if (has_bias && g.wanted(2)) {
+                g.give(2, e.run("sum", {{of_weight[0]}, dtype}, {&gradient}));
+            }
+        });
     return out;
 }
 

@@ -10,10 +10,8 @@ namespace fsdplan {
 namespace {
 
 bool trains(const onnx::Graph& graph) {
-    return std::ranges::any_of(graph.nodes, [&](const onnx::Node& node) {
-        const onnx::Constant* flag = node.op == "Dropout" ? graph.constant(node.input(2)) : nullptr;
-        return node.op == "BatchNormalization" ||
-               (flag != nullptr && flag->numbers && *flag->numbers == std::vector<std::int64_t>{1});
+    return std::ranges::any_of(graph.nodes, [](const onnx::Node& node) {
+        return node.op == "BatchNormalization" || node.op == "Dropout";
     });
 }
 
@@ -35,6 +33,12 @@ ModelGraph read(const ImportSource& source, const ImportOptions& options) {
             "exported for inference: dropout, if the model has any, is not in the file, and batch norms are "
             "part of the "
             "convolutions before them; what the rest keeps for backward follows from its operators");
+    }
+    if (imported->graph.masks_left_out > 0) {
+        graph.notes.emplace_back(
+            "attention masks that depend on nothing but sizes are left out, as transformers does in training "
+            "when no "
+            "token is padding");
     }
     graph.operators = [imported](const ModuleTree& tree, const Workload& workload) {
         return onnx::operators_of(*imported, tree, workload);

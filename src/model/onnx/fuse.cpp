@@ -26,6 +26,20 @@ public:
                 }
             }
         }
+        of_data_.resize(graph.names.size(), 0);
+        for (const ValueId v : graph.inputs) {
+            of_data_[at(v)] = 1;
+        }
+        for (const Node& node : graph.nodes) {
+            const bool reads = node.op != "Shape" && std::ranges::any_of(node.inputs, [&](ValueId v) {
+                                   return v >= 0 && of_data_[at(v)] != 0;
+                               });
+            for (const ValueId v : node.outputs) {
+                if (v >= 0) {
+                    of_data_[at(v)] = reads ? 1 : 0;
+                }
+            }
+        }
         const std::vector<char> host = host_nodes(graph);
         host_.resize(graph.names.size(), 0);
         for (std::size_t n = 0; n < host.size(); ++n) {
@@ -52,6 +66,8 @@ public:
                 fuse_linear(node);
             } else if (node.op == "Gemm") {
                 fuse_gemm(node);
+            } else if (node.op == "Dropout") {
+                fuse_dropout(node);
             } else if (node.op == "SplitToSequence") {
                 fuse_split(node);
             }
@@ -197,8 +213,20 @@ private:
             return;
         }
         const std::vector<std::int64_t> order = maker(besides_scalar(*scaled_k))->integers("perm");
+        if (mask >= 0 && is_left_out(mask, *mixed)) {
+            ++graph_.masks_left_out;
+            mask = -1;
+        }
         become(*mixed, "attention", {q, k, mixed->inputs[1], mask});
         mixed->attributes["k_order"].ints = order;
+    }
+
+    // While it is traced, transformers builds masks that say nothing but "causal" or "everything" (sdpa_mask
+    // in masking_utils.py); in training it leaves them out, so that flash attention can run.
+    bool is_left_out(ValueId mask, const Node& node) const {
+        const bool of_transformers = std::ranges::any_of(
+            node.scopes, [](const Scope& scope) { return scope.class_name.starts_with("transformers."); });
+        return of_transformers && of_data_[at(mask)] == 0;
     }
 
     /// The product of the shares with v; rows without a share and dropout may stand between.
@@ -267,6 +295,19 @@ private:
         }
     }
 
+    // Dropout with probability 0, or outside of training.
+    void fuse_dropout(Node& dropout) {
+        const Constant* probability = graph_.constant(dropout.input(1));
+        const Constant* trains = graph_.constant(dropout.input(2));
+        const auto is = [](const Constant* constant, std::int64_t number) {
+            return constant != nullptr && constant->numbers &&
+                   *constant->numbers == std::vector<std::int64_t>{number};
+        };
+        if (!is(trains, 1) || is(probability, 0)) {
+            become(dropout, "Identity", {dropout.input(0)});
+        }
+    }
+
     // torch.split gives a list, of which the model takes members by number.
     void fuse_split(Node& split) {
         constexpr std::int64_t most_parts = 1024;
@@ -317,6 +358,7 @@ private:
     std::vector<std::int32_t> producer_;           // node of each value
     std::vector<std::vector<std::int32_t>> uses_;  // nodes of each value
     std::vector<char> host_;                       // of each value
+    std::vector<char> of_data_;                    // values that depend on what the inputs hold
 };
 
 }  // namespace

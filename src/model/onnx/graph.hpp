@@ -32,7 +32,8 @@ struct Constant {
     std::vector<std::int64_t> shape;
     DType dtype = DType::float32;
     std::int64_t numel = 1;
-    /// Of integers and booleans in at most one dimension, as they decide shapes; absent: not read.
+    /// Of integers and booleans in at most one dimension, as they decide shapes, and of a single float that
+    /// is whole; absent: not read.
     std::optional<std::vector<std::int64_t>> numbers;
     /// All elements are equal, which makes exporters merge the tensor with others. Absent: the data is
     /// elsewhere.
@@ -77,6 +78,8 @@ struct Graph {
     std::vector<ValueId> outputs;
     std::map<ValueId, TensorType> types;  ///< as far as the file says
     std::string root_class;               ///< "" when the file does not say
+    /// Attention masks that fuse() has left out.
+    std::int64_t masks_left_out = 0;
     /// Buffers as torch.export spells their names, with _ for dots.
     std::set<std::string, std::less<>> buffers;
 

@@ -83,6 +83,12 @@ std::optional<Known> slice(const Step& step) {
     return Known{true, Numbers(from->begin() + first, from->begin() + last)};
 }
 
+std::optional<Known> filled_with(std::int64_t number, std::int64_t times) {
+    const bool is_small = times >= 0 && times <= static_cast<std::int64_t>(most_numbers);
+    return is_small ? std::optional(Known{true, Numbers(static_cast<std::size_t>(times), number)})
+                    : std::nullopt;
+}
+
 /// Operators that give the numbers another shape.
 std::optional<Known> reshaped(const Step& step) {
     const Numbers* from = numbers_of(step, 0);
@@ -99,21 +105,18 @@ std::optional<Known> reshaped(const Step& step) {
         if (to == nullptr || to->size() > 1) {
             return std::nullopt;
         }
-        const bool repeats = step.node.op == "Expand" && !to->empty() && from->size() == 1 &&
-                             to->front() >= 0 && to->front() <= static_cast<std::int64_t>(most_numbers);
-        return Known{!to->empty(),
-                     repeats ? Numbers(static_cast<std::size_t>(to->front()), from->front()) : *from};
+        if (step.node.op == "Expand" && !to->empty() && from->size() == 1) {
+            return filled_with(from->front(), to->front());
+        }
+        return Known{!to->empty(), *from};
     }
     return Known{is_vector(step, 0), *from};
 }
 
 std::optional<Known> filled(const Step& step) {
     const Numbers* size = numbers_of(step, 0);
-    if (size == nullptr || size->size() != 1 || size->front() < 0 ||
-        size->front() > static_cast<std::int64_t>(most_numbers)) {
-        return std::nullopt;
-    }
-    return Known{true, Numbers(static_cast<std::size_t>(size->front()), step.node.integer("value", 0))};
+    return size == nullptr || size->size() != 1 ? std::nullopt
+                                                : filled_with(step.node.integer("value", 0), size->front());
 }
 
 std::optional<std::int64_t> computed(std::string_view op, std::int64_t a, std::int64_t b) {
@@ -149,12 +152,14 @@ std::optional<Known> combined(const Step& step) {
         (a->size() != b->size() && a->size() != 1 && b->size() != 1)) {
         return std::nullopt;
     }
+    const bool divides_floats = step.node.op == "Div" && is_floating_point(step.value(0).dtype());
     Known out{is_vector(step, 0) || is_vector(step, 1), {}};
     const std::size_t size = a->size() == 1 ? b->size() : a->size();
     for (std::size_t i = 0; i < size; ++i) {
-        const auto number =
-            computed(step.node.op, (*a)[a->size() == 1 ? 0 : i], (*b)[b->size() == 1 ? 0 : i]);
-        if (!number) {
+        const std::int64_t left = (*a)[a->size() == 1 ? 0 : i];
+        const std::int64_t right = (*b)[b->size() == 1 ? 0 : i];
+        const std::optional<std::int64_t> number = computed(step.node.op, left, right);
+        if (!number || (divides_floats && *number * right != left)) {
             return std::nullopt;
         }
         out.numbers.push_back(*number);
@@ -179,10 +184,19 @@ std::optional<Known> chosen(const Step& step) {
 
 using Evaluate = std::optional<Known> (*)(const Step& step);
 constexpr std::pair<std::string_view, Evaluate> by_operator[] = {
-    {"Shape", shape_of},   {"Gather", gather},      {"Concat", concat},          {"Slice", slice},
-    {"Squeeze", reshaped}, {"Unsqueeze", reshaped}, {"Reshape", reshaped},       {"Expand", reshaped},
-    {"Cast", reshaped},    {"Identity", reshaped},  {"ConstantOfShape", filled}, {"Where", chosen},
+    {"Shape", shape_of},   {"Gather", gather},      {"Concat", concat},     {"Slice", slice},
+    {"Squeeze", reshaped}, {"Unsqueeze", reshaped}, {"Reshape", reshaped},  {"Expand", reshaped},
+    {"Cast", reshaped},    {"CastLike", reshaped},  {"Identity", reshaped}, {"ConstantOfShape", filled},
+    {"Where", chosen},
 };
+
+DType type_of_numbers(const Step& step) {
+    const std::string& op = step.node.op;
+    if (op == "Shape" || op == "Cast" || op == "ConstantOfShape") {
+        return DType::int64;
+    }
+    return step.value(op == "CastLike" || op == "Where" ? 1 : 0).dtype();
+}
 
 }  // namespace
 
@@ -190,7 +204,7 @@ std::optional<Datum> played_on_host(const Step& step) {
     const auto* const found =
         std::ranges::find(by_operator, step.node.op, &std::pair<std::string_view, Evaluate>::first);
     const std::optional<Known> known = found == std::end(by_operator) ? combined(step) : found->second(step);
-    if (!known || known->numbers.size() > most_numbers) {
+    if (!known || known->numbers.size() > most_numbers || !step.has(0)) {
         return std::nullopt;
     }
     Shape shape;
@@ -198,7 +212,7 @@ std::optional<Datum> played_on_host(const Step& step) {
         shape.push_back(static_cast<std::int64_t>(known->numbers.size()));
     }
     Datum out;
-    out.value = step.f.outside(shape, DType::int64);
+    out.value = step.f.outside(shape, type_of_numbers(step));
     out.strides = contiguous_strides(shape);
     out.numbers = known->numbers;
     out.is_constant = true;

@@ -1,13 +1,12 @@
 #include "model/onnx/player.hpp"
 
 #include <algorithm>
-#include <map>
 #include <unordered_map>
 
 #include "base/json.hpp"
 #include "model/onnx/fuse.hpp"
 #include "model/onnx/inputs.hpp"
-#include "model/onnx/step.hpp"
+#include "model/onnx/play_node.hpp"
 #include "operators/functional.hpp"
 
 namespace fsdplan::onnx {
@@ -15,19 +14,6 @@ namespace {
 
 std::size_t at(std::int64_t i) {
     return static_cast<std::size_t>(i);
-}
-
-using PlayTable = std::unordered_map<std::string_view, Play>;
-
-PlayTable all_plays() {
-    PlayTable out;
-    for (const auto entries :
-         {view_plays(), elementwise_plays(), product_plays(), indexing_plays(), layer_plays()}) {
-        for (const PlayEntry& entry : entries) {
-            out.emplace(entry.op, entry.play);
-        }
-    }
-    return out;
 }
 
 /// Plays nodes as the Python that they were traced from: modules call each other, and whoever has made or
@@ -41,7 +27,7 @@ public:
           values_(graph_.names.size()),
           born_(graph_.names.size(), -1),
           last_read_(graph_.names.size(), -1),
-          plays_(all_plays()) {
+          nodes_(graph_, f_) {
         const std::vector<char> host = host_nodes(graph_);
         on_device_.assign(host.size() + 1, 0);  // sums
         for (std::size_t n = 0; n < host.size(); ++n) {
@@ -75,11 +61,7 @@ public:
             forget_outputs();
             return out;
         });
-        for (const auto& [key, found] : unknown_) {
-            const auto& [what, count] = found;
-            f_.note(what + (count > 1 ? " (" + std::to_string(count) + " times)" : "") +
-                    ": what autograd keeps for it is not known and not counted");
-        }
+        nodes_.note_unknown();
         return f_.finish(loss_of(std::move(logits), output));
     }
 
@@ -315,72 +297,12 @@ private:
                                   : v < 0 || !values_[at(v)].value ? nullptr
                                                                    : &values_[at(v)]);
         }
-        std::vector<Datum> results = played(step);
+        std::vector<Datum> results = nodes_.play(step);
         for (std::size_t i = 0; i < std::min(results.size(), node.outputs.size()); ++i) {
             if (node.outputs[i] >= 0) {
                 values_[at(node.outputs[i])] = std::move(results[i]);
             }
         }
-    }
-
-    std::vector<Datum> played(const Step& step) {
-        if (std::optional<Datum> known = played_on_host(step)) {
-            return {std::move(*known)};
-        }
-        const bool is_constant = std::ranges::all_of(step.inputs, [](const Datum* input) {
-            return input == nullptr || (input->is_constant && input->value.numel() == 1);
-        });
-        if (is_constant && !step.inputs.empty() && step.has(0)) {
-            Datum number = *step.inputs[0];
-            number.numbers.reset();
-            return {std::move(number)};
-        }
-        try {
-            const auto play = plays_.find(step.node.op);
-            std::vector<Datum> out =
-                play != plays_.end() ? play->second(step) : unknown(step, "is not described");
-            if (std::ranges::any_of(out, [](const Datum& d) { return d.value.numel() == 0; })) {
-                throw NotPlayable{"has a result without elements"};
-            }
-            return out;
-        } catch (const NotPlayable& reason) {
-            return unknown(step, reason.why);
-        }
-    }
-
-    /// An operator that is not described: its result is as large as the file says, and gradients pass it.
-    std::vector<Datum> unknown(const Step& step, const std::string& why) {
-        const Node& node = step.node;
-        const std::string shown = "operator " + json::quote(node.op) + " (" + node.name + ") " + why;
-        Values inputs;
-        std::vector<Result> like;
-        for (const Datum* input : step.inputs) {
-            if (input != nullptr) {
-                inputs.push_back(&input->value);
-                like.push_back({input->value.shape(), input->value.dtype()});
-            }
-        }
-        std::vector<Datum> out;
-        for (const ValueId v : node.outputs) {
-            const auto type = graph_.types.find(v);
-            const std::optional<Shape> shape =
-                type == graph_.types.end() ? std::nullopt : said_shape(type->second, f_.workload());
-            if (!shape || numel_of(possible(*shape)) == 0) {
-                throw NotPlayable{shown + ", and the file does not say how large its result is"};
-            }
-            Value value = f_.run(node.op, {*shape, type->second.dtype}, inputs);
-            f_.node({&value}, inputs, {}, [like](Eager& e, Gradients& g) {
-                for (std::size_t i = 0; i < like.size(); ++i) {
-                    if (g.wanted(i)) {
-                        g.give(i, e.run("unknown_backward", like[i], {&g.of_output()}));
-                    }
-                }
-            });
-            out.push_back(result(std::move(value)).front());
-        }
-        const auto [entry, first] = unknown_.try_emplace(node.op + why, shown, 0);
-        ++entry->second.second;
-        return out;
     }
 
     const ImportedGraph& imported_;
@@ -390,9 +312,8 @@ private:
     std::vector<std::int32_t> born_;       // node that makes each value; -1: it was there before
     std::vector<std::int32_t> last_read_;  // node that reads each value last
     std::vector<std::int32_t> on_device_;  // nodes before each that run on the device
-    PlayTable plays_;
+    NodePlayer nodes_;
     std::unordered_map<std::string, ModuleIndex> modules_;
-    std::map<std::string, std::pair<std::string, std::int64_t>> unknown_;  // the first one, and how many
 };
 
 std::string first_difference(const FixedSizes& fixed, const Workload& workload) {

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <fstream>
 #include <limits>
@@ -106,6 +107,9 @@ public:
         if (out_.nodes.empty()) {
             fail("graph", "has no nodes; expected a model's forward");
         }
+        if (out_.root_class.empty()) {
+            find_repeated_calls(out_);
+        }
         return std::move(out_);
     }
 
@@ -187,11 +191,24 @@ private:
                 numbers = out.dtype == DType::int32 ? unpacked<std::int32_t>(tensor.raw_data())
                                                     : unpacked<std::int8_t>(tensor.raw_data());
             }
-        } else {
-            return;
+        } else if (out.dtype == DType::float32 && out.numel == 1) {
+            read_whole(tensor, numbers);
         }
         if (static_cast<std::int64_t>(numbers.size()) == out.numel) {
             out.numbers = std::move(numbers);
+        }
+    }
+
+    static void read_whole(const onnx_file::Tensor& tensor, std::vector<std::int64_t>& numbers) {
+        constexpr float most = 1e9F;
+        float number = std::numeric_limits<float>::infinity();
+        if (tensor.float_data_size() == 1) {
+            number = tensor.float_data(0);
+        } else if (tensor.raw_data().size() == sizeof number) {
+            std::memcpy(&number, tensor.raw_data().data(), sizeof number);
+        }
+        if (std::abs(number) <= most && std::trunc(number) == number) {
+            numbers.push_back(static_cast<std::int64_t>(number));
         }
     }
 
@@ -288,6 +305,9 @@ private:
                 out.numbers = {attribute.i()};
             } else if (attribute.name() == "value_float") {
                 out.dtype = DType::float32;
+                onnx_file::Tensor number;
+                number.add_float_data(attribute.f());
+                read_numbers(number, out);
             }
         }
         out_.constants.emplace(v, std::move(out));
@@ -308,7 +328,8 @@ private:
         node.scopes = scopes.empty() ? scopes_of_name(node.name) : scopes_of_metadata(scopes, classes);
         if (out_.root_class.empty() && !classes.empty()) {
             const std::vector<std::string> names = python_list(classes);
-            out_.root_class = names.size() > 1 ? names.front() : "";
+            const bool is_class = names.size() > 1 && names.front().find('.') != std::string::npos;
+            out_.root_class = is_class ? names.front() : "";
         }
     }
 

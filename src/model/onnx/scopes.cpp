@@ -1,6 +1,7 @@
 #include "model/onnx/scopes.hpp"
 
 #include <algorithm>
+#include <unordered_set>
 
 namespace fsdplan::onnx {
 namespace {
@@ -74,6 +75,39 @@ std::vector<Scope> scopes_of_name(std::string_view name) {
         begin = end + 1;
     }
     return is_proper(out) ? out : std::vector<Scope>{};
+}
+
+void find_repeated_calls(Graph& graph) {
+    std::unordered_set<std::string> known;  // modules that are called, or hold tensors
+    std::unordered_set<std::string> holders;
+    for (const Node& node : graph.nodes) {
+        for (const Scope& scope : node.scopes) {
+            known.insert(scope.path);
+        }
+    }
+    for (const ValueId v : graph.initializers) {
+        const std::string& name = graph.name(v);
+        for (std::size_t dot = name.rfind('.'); dot != std::string::npos && dot > 0;
+             dot = name.rfind('.', dot - 1)) {
+            holders.insert(name.substr(0, dot));
+        }
+    }
+    for (Node& node : graph.nodes) {
+        std::string outer;       // the path before
+        std::string real_outer;  // … and the module's own
+        for (Scope& scope : node.scopes) {
+            const std::string path = scope.path;
+            std::string local = path.substr(outer.empty() ? 0 : outer.size() + 1);
+            const std::size_t mark = local.rfind('_');
+            const bool numbered = mark != std::string::npos && mark + 1 < local.size() &&
+                                  local.find_first_not_of("0123456789", mark + 1) == std::string::npos;
+            const std::string first = numbered ? join_path(real_outer, local.substr(0, mark)) : "";
+            const std::string own = join_path(real_outer, local);
+            scope.path = numbered && known.contains(first) && !holders.contains(own) ? first : own;
+            outer = path;
+            real_outer = scope.path;
+        }
+    }
 }
 
 }  // namespace fsdplan::onnx

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <unordered_map>
+#include <unordered_set>
 
 #include "model/onnx/fuse.hpp"
 
@@ -46,6 +47,13 @@ public:
     explicit Finder(const Graph& graph) : graph_(graph) {}
 
     HeldTensors find() {
+        for (const Node& node : graph_.nodes) {
+            for (std::size_t i = 0; i < node.inputs.size(); ++i) {
+                if (role_of(node, i).starts_with("running_")) {
+                    statistics_.insert(node.inputs[i]);
+                }
+            }
+        }
         for (const ValueId v : graph_.initializers) {
             add_named(v, v);
         }
@@ -99,7 +107,8 @@ private:
         }
         std::string flat = name;
         std::ranges::replace(flat, '.', '_');
-        const bool is_buffer = !is_floating_point(constant.dtype) || graph_.buffers.contains(flat);
+        const bool is_buffer =
+            !is_floating_point(constant.dtype) || graph_.buffers.contains(flat) || statistics_.contains(v);
         row_of_value_.emplace(v, add_like(source, slot_named(name), constant.shape, is_buffer));
     }
 
@@ -159,6 +168,7 @@ private:
 
     const Graph& graph_;
     HeldTensors out_;
+    std::unordered_set<ValueId> statistics_;       // that batch norms keep while they run
     std::unordered_map<ValueId, ValueId> source_;  // of values that are an initializer under another name
     std::unordered_map<ValueId, std::int32_t> row_of_value_;
     std::unordered_map<std::string, std::int32_t> row_of_path_;
