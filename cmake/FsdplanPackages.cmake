@@ -68,8 +68,8 @@ endfunction()
 
 # fsdplan_protobuf(<out> SCHEMA <file>)
 #
-# Sets <out> to the objects of the classes that protoc makes of the schema, and puts their header on the path. What
-# protoc writes does not keep to our warnings.
+# Sets <out> to the objects of the classes that protoc makes of the schema, and <out>_folder to where their header is.
+# What protoc writes does not keep to our warnings.
 function(fsdplan_protobuf out)
   cmake_parse_arguments(ARG "" "SCHEMA" "" ${ARGN})
   cmake_path(GET ARG_SCHEMA STEM stem)
@@ -83,6 +83,6 @@ function(fsdplan_protobuf out)
   add_library(fsdplan_${stem}_schema OBJECT ${gen}/${stem}.pb.cc)
   target_link_libraries(fsdplan_${stem}_schema PRIVATE protobuf::libprotobuf-lite)
   set_target_properties(fsdplan_${stem}_schema PROPERTIES CXX_STANDARD 20)
-  include_directories(SYSTEM ${gen})
+  set(${out}_folder ${gen} PARENT_SCOPE)
   set(${out} $<TARGET_OBJECTS:fsdplan_${stem}_schema> ${gen}/${stem}.pb.h PARENT_SCOPE)
 endfunction()

@@ -3,19 +3,13 @@
 #include <algorithm>
 #include <unordered_set>
 
+#include "model/attribute_path.hpp"
+
 namespace fsdplan::onnx {
 namespace {
 
-constexpr std::size_t deepest = 64;  // far more than any model
-
-bool is_attribute_path(std::string_view path) {
-    return !path.empty() && path.front() != '.' && path.back() != '.' &&
-           path.find("..") == std::string_view::npos;
-}
-
 bool is_proper(const std::vector<Scope>& scopes) {
-    return scopes.size() <= deepest &&
-           std::ranges::all_of(scopes, [](const Scope& s) { return is_attribute_path(s.path); });
+    return std::ranges::all_of(scopes, [](const Scope& s) { return is_attribute_path(s.path); });
 }
 
 /// Without torch.export's mark of a further call, "norm@1".
@@ -87,6 +81,9 @@ void find_repeated_calls(Graph& graph) {
     }
     for (const ValueId v : graph.initializers) {
         const std::string& name = graph.name(v);
+        if (!is_attribute_path(name)) {
+            continue;
+        }
         for (std::size_t dot = name.rfind('.'); dot != std::string::npos && dot > 0;
              dot = name.rfind('.', dot - 1)) {
             holders.insert(name.substr(0, dot));

@@ -4,6 +4,7 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "model/attribute_path.hpp"
 #include "model/onnx/fuse.hpp"
 
 namespace fsdplan::onnx {
@@ -24,13 +25,6 @@ std::string_view role_of(const Node& node, std::size_t input) {
                             node.op == "InstanceNormalization" || node.op == "GroupNormalization" ||
                             node.op == "RMSNormalization";
     return !takes_both || input == 0 ? "" : input == 1 ? weight : input == 2 ? bias : "";
-}
-
-constexpr std::ptrdiff_t deepest = 64;  // far more than any model
-
-bool is_attribute_path(std::string_view name) {
-    return !name.empty() && name.front() != '.' && name.back() != '.' &&
-           name.find("..") == std::string_view::npos && std::ranges::count(name, '.') < deepest;
 }
 
 bool is_around(std::string_view outer, std::string_view inner) {
