@@ -18,8 +18,8 @@ std::vector<Scope> scopes_of_metadata(std::string_view name_scopes, std::string_
 /// Scopes from a node's name as TorchScript's exporter makes it, "/layers.0/norm/Add".
 std::vector<Scope> scopes_of_name(std::string_view name);
 
-/// Finds the modules of further calls, which TorchScript's exporter numbers: "drop_1" is "drop" called again, unless
-/// it holds tensors of its own.
+/// Finds the modules of further calls, which TorchScript's exporter numbers: "drop_1" is "drop" called again,
+/// unless it holds tensors of its own.
 void find_repeated_calls(Graph& graph);
 
 }  // namespace fsdplan::onnx
