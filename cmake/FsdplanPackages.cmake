@@ -24,19 +24,20 @@ macro(fsdplan_find_packages)
   endif()
 endmacro()
 
-# fsdplan_component(<name> WHAT <words> PACKAGE "<find_package arguments>" DEBIAN <package or words>)
+# fsdplan_component(<name> PACKAGE "<find_package arguments>" DEBIAN <package or words> [LACKS <words>])
 #
 # The option FSDPLAN_<name>: AUTO takes the package if it is there, ON insists on it, OFF does not look.
-# Sets FSDPLAN_<name>_STATE to what `fsdplan --version` says about it. WHAT is the part of fsdplan that is to
-# come: this version has none of them, and the state says so.
+# Sets FSDPLAN_<name>_FOUND, and FSDPLAN_<name>_STATE to what `fsdplan --version` says about it. LACKS: what is to
+# come, so that the component is not built yet even where its package is.
 function(fsdplan_component name)
-  cmake_parse_arguments(ARG "" "WHAT;PACKAGE;DEBIAN" "" ${ARGN})
+  cmake_parse_arguments(ARG "" "PACKAGE;DEBIAN;LACKS" "" ${ARGN})
   set(FSDPLAN_${name} AUTO CACHE STRING "${name} support: AUTO, ON or OFF")
   set_property(CACHE FSDPLAN_${name} PROPERTY STRINGS AUTO ON OFF)
   set(choice ${FSDPLAN_${name}})
   if(NOT choice MATCHES "^(AUTO|ON|OFF)$")
     message(FATAL_ERROR "FSDPLAN_${name} is \"${choice}\"; expected AUTO, ON or OFF")
   endif()
+  set(FSDPLAN_${name}_FOUND FALSE PARENT_SCOPE)
   if(choice STREQUAL "OFF")
     set(FSDPLAN_${name}_STATE "not built (FSDPLAN_${name}=OFF)" PARENT_SCOPE)
     return()
@@ -46,15 +47,42 @@ function(fsdplan_component name)
   list(GET wanted 0 package)
   set(CMAKE_MESSAGE_LOG_LEVEL WARNING)  # FindMPI reports its attempts in spite of QUIET
   find_package(${wanted} QUIET)
-  if(${package}_FOUND)
+  # Debian has protobuf's compiler in a package of its own.
+  if(${package}_FOUND AND (NOT package STREQUAL "Protobuf" OR TARGET protobuf::protoc))
     # FindMPI gives its version by language.
-    set(version "${${package}_VERSION}${${package}_CXX_VERSION}")
-    set(seen "found ${package} ${version}")
+    set(seen "found ${package} ${${package}_VERSION}${${package}_CXX_VERSION}")
+    set(FSDPLAN_${name}_FOUND TRUE PARENT_SCOPE)
+    set(state "built (${seen})")
   elseif(choice STREQUAL "ON")
     message(FATAL_ERROR "FSDPLAN_${name}=ON needs ${ARG_PACKAGE}, which is not here: install ${ARG_DEBIAN}, "
                         "or set FSDPLAN_${name} to AUTO or OFF")
   else()
     set(seen "${package} not found")
+    set(state "not built (${seen}; install ${ARG_DEBIAN})")
   endif()
-  set(FSDPLAN_${name}_STATE "not built (no ${ARG_WHAT} in this version; ${seen})" PARENT_SCOPE)
+  if(ARG_LACKS)
+    set(state "not built (${ARG_LACKS}; ${seen})")
+  endif()
+  set(FSDPLAN_${name}_STATE "${state}" PARENT_SCOPE)
+endfunction()
+
+# fsdplan_protobuf(<out> SCHEMA <file>)
+#
+# Sets <out> to the objects of the classes that protoc makes of the schema, and <out>_folder to where their header is.
+# What protoc writes does not keep to our warnings.
+function(fsdplan_protobuf out)
+  cmake_parse_arguments(ARG "" "SCHEMA" "" ${ARGN})
+  cmake_path(GET ARG_SCHEMA STEM stem)
+  set(schema ${PROJECT_SOURCE_DIR}/${ARG_SCHEMA})
+  cmake_path(GET schema PARENT_PATH folder)
+  set(gen ${PROJECT_BINARY_DIR}/generated/protobuf)
+  file(MAKE_DIRECTORY ${gen})
+  add_custom_command(OUTPUT ${gen}/${stem}.pb.cc ${gen}/${stem}.pb.h
+    COMMAND protobuf::protoc --cpp_out=${gen} -I${folder} ${schema}
+    DEPENDS ${schema} VERBATIM)
+  add_library(fsdplan_${stem}_schema OBJECT ${gen}/${stem}.pb.cc)
+  target_link_libraries(fsdplan_${stem}_schema PRIVATE protobuf::libprotobuf-lite)
+  set_target_properties(fsdplan_${stem}_schema PROPERTIES CXX_STANDARD 20)
+  set(${out}_folder ${gen} PARENT_SCOPE)
+  set(${out} $<TARGET_OBJECTS:fsdplan_${stem}_schema> ${gen}/${stem}.pb.h PARENT_SCOPE)
 endfunction()

@@ -232,9 +232,9 @@ struct ImportOptions {
 };
 
 /// Reads a model: a module-tree JSON (plain or gzip), a Hugging Face config.json or a folder with one, a
-/// .safetensors file or model.safetensors.index.json, or a name from the model library.
+/// .safetensors file or model.safetensors.index.json, an .onnx file, or a name from the model library.
 ///
-/// Throws Error(input) that names the file, the place and what was expected.
+/// Throws Error(input) that names the file, the place and what was expected; (machine): built without ONNX.
 ModelGraph import_model(const std::string& what, const ImportOptions& options = {});
 
 /// A model of the library that is compiled in.

@@ -2,19 +2,13 @@
 #include <charconv>
 #include <unordered_map>
 
+#include "model/attribute_path.hpp"
 #include "model/stored_model.hpp"
 
 namespace fsdplan {
 namespace {
 
-constexpr std::ptrdiff_t deepest = 64;  // far more than any model; Python itself gives up at a thousand
-constexpr ClassIndex module_list{1};    // 0 is the plain Module
-
-bool is_attribute_path(std::string_view name) {
-    const bool empty_part = name.empty() || name.front() == '.' || name.back() == '.' ||
-                            name.find("..") != std::string_view::npos;
-    return !empty_part && std::ranges::count(name, '.') < deepest;
-}
+constexpr ClassIndex module_list{1};  // 0 is the plain Module
 
 /// The number that ModuleList would give to a child, or -1.
 std::int64_t position_in_list(std::string_view name) {

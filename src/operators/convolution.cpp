@@ -1,5 +1,7 @@
 #include "operators/convolution.hpp"
 
+#include "operators/indexing.hpp"
+
 namespace fsdplan::op {
 
 Value patch_convolution(Eager& f, const Value& x, const Value& weight, const Value& bias) {
@@ -22,17 +24,71 @@ Value patch_convolution(Eager& f, const Value& x, const Value& weight, const Val
 }
 
 Value cat_rows(Eager& f, const Value& a, const Value& b) {
-    Value out = f.run("cat", {{a.size(0), a.size(1) + b.size(1), a.size(2)}, a.dtype()}, {&a, &b});
-    f.node({&out}, {&a, &b}, {}, [a_shape = a.shape(), b_shape = b.shape()](Eager& e, Gradients& g) {
-        g.give(0, e.view(g.of_output(), a_shape));
-        g.give(1, e.view(g.of_output(), b_shape));
+    return cat(f, {a, b}, {a.size(0), a.size(1) + b.size(1), a.size(2)});
+}
+
+Value expand_batch(Eager& f, const Value& x, std::int64_t batch) {
+    return expand(f, x, {batch, x.size(1), x.size(2)});
+}
+
+Value convolution(Eager& f, const Value& x, const Value& weight, const Value& bias, Shape shape) {
+    const std::int64_t flops = 2 * numel_of(shape) * (weight.numel() / weight.size(0));
+    Values inputs{&x, &weight};
+    if (bias) {
+        inputs.push_back(&bias);
+    }
+    Value out = f.run("convolution", {std::move(shape), weight.dtype()}, inputs, flops);
+    Values saved{&weight};
+    if (weight.requires_grad()) {
+        saved.push_back(&x);
+    }
+    f.node(
+        {&out}, inputs, saved,
+        [from = x.shape(), of_weight = weight.shape(), flops, has_bias = bool(bias)](Eager& e, Gradients& g) {
+            const Value& gradient = g.of_output();
+            const DType dtype = gradient.dtype();
+            if (g.wanted(0)) {
+                g.give(0, e.run("convolution_backward", {from, dtype}, {&gradient}, flops));
+            }
+            if (g.wanted(1)) {
+                g.give(1, e.run("convolution_backward", {of_weight, dtype}, {&gradient}, flops));
+            }
+            if (has_bias && g.wanted(2)) {
+                g.give(2, e.run("sum", {{of_weight[0]}, dtype}, {&gradient}));
+            }
+        });
+    return out;
+}
+
+Value batch_norm(Eager& f, Value x, const Value& weight, const Value& bias) {
+    Value out = f.run("native_batch_norm", {x.shape(), x.dtype()}, {&x});
+    const Result per_channel{{x.size(1)}, DType::float32};
+    Value mean = f.also(per_channel);
+    Value inverse = f.also(per_channel);
+    f.node({&out}, {&x, &weight, &bias}, {&x, &mean, &inverse},
+           [shape = x.shape(), dtype = x.dtype(), per_channel](Eager& e, Gradients& g) {
+               const Value& gradient = g.of_output();
+               g.give(0, e.run("native_batch_norm_backward", {shape, dtype}, {&gradient, &gradient}));
+               g.give(1, e.also(per_channel));
+               g.give(2, e.also(per_channel));
+           });
+    return out;
+}
+
+Value max_pool(Eager& f, Value x, Shape shape) {
+    Value out = f.run("max_pool2d_with_indices", {shape, x.dtype()}, {&x});
+    const Value indices = f.also({std::move(shape), DType::int64});
+    f.node({&out}, {&x}, {&x, &indices}, [from = x.shape()](Eager& e, Gradients& g) {
+        g.give(0, e.run("max_pool2d_with_indices_backward", {from, g.of_output().dtype()}, {&g.of_output()}));
     });
     return out;
 }
 
-Value expand_batch(Eager& f, const Value& x, std::int64_t batch) {
-    Value out = f.view(x, Shape{batch, x.size(1), x.size(2)});
-    f.node({&out}, {&x}, {}, [](Eager&, Gradients& g) { g.give(0, std::move(g.of_output())); });
+Value average_pool(Eager& f, Value x, Shape shape) {
+    Value out = f.run("avg_pool2d", {std::move(shape), x.dtype()}, {&x});
+    f.node({&out}, {&x}, {&x}, [from = x.shape()](Eager& e, Gradients& g) {
+        g.give(0, e.run("avg_pool2d_backward", {from, g.of_output().dtype()}, {&g.of_output()}));
+    });
     return out;
 }
 

@@ -15,4 +15,13 @@ Value cat_rows(Eager& f, const Value& a, const Value& b);
 /// x [1, rows, width] for each of a batch, a view.
 Value expand_batch(Eager& f, const Value& x, std::int64_t batch);
 
+/// Any convolution, with or without a bias; `shape` is that of the result. cuDNN's scratch memory is not
+/// described.
+Value convolution(Eager& f, const Value& x, const Value& weight, const Value& bias, Shape shape);
+/// In training mode: the statistics of the batch are kept, in float32.
+Value batch_norm(Eager& f, Value x, const Value& weight, const Value& bias);
+/// Keeps where each maximum was.
+Value max_pool(Eager& f, Value x, Shape shape);
+Value average_pool(Eager& f, Value x, Shape shape);
+
 }  // namespace fsdplan::op

@@ -1,33 +1,10 @@
 #include "operators/functional.hpp"
 
-#include <algorithm>
+#include "operators/elementwise.hpp"
+#include "operators/indexing.hpp"
 
 namespace fsdplan::op {
 namespace {
-
-Shape broadcast(const Shape& a, const Shape& b) {
-    Shape out(std::max(a.size(), b.size()), 1);
-    const auto merge = [&](const Shape& from) {
-        for (std::size_t i = 0; i < from.size(); ++i) {
-            std::int64_t& size = out[out.size() - from.size() + i];
-            size = size == 1 ? from[i] : size;
-        }
-    };
-    merge(a);
-    merge(b);
-    return out;
-}
-
-/// A tensor without dimensions does not decide.
-DType promoted(const Value& a, const Value& b) {
-    if (a.shape().empty() != b.shape().empty()) {
-        return a.shape().empty() ? b.dtype() : a.dtype();
-    }
-    if (is_floating_point(a.dtype()) != is_floating_point(b.dtype())) {
-        return is_floating_point(a.dtype()) ? a.dtype() : b.dtype();
-    }
-    return bits(a.dtype()) >= bits(b.dtype()) ? a.dtype() : b.dtype();
-}
 
 Shape with_last(const Shape& shape, std::int64_t last) {
     Shape out = shape;
@@ -246,48 +223,17 @@ Value activation(Eager& f, Value x, std::string_view name) {
 }
 
 Value narrow_last(Eager& f, const Value& x, std::int64_t size) {
-    Value out = f.view(x, with_last(x.shape(), size));
-    f.node({&out}, {&x}, {}, [shape = x.shape()](Eager& e, Gradients& g) {
-        g.give(0, e.run("slice_backward", {shape, g.of_output().dtype()}, {&g.of_output()}));
-    });
-    return out;
+    return slice(f, x, with_last(x.shape(), size));
 }
 
 std::vector<Value> split_last(Eager& f, const Value& x, std::size_t parts) {
-    const std::int64_t size = x.size(-1) / static_cast<std::int64_t>(parts);
-    std::vector<Value> out;
-    std::vector<Value*> outputs;
-    for (std::size_t i = 0; i < parts; ++i) {
-        out.push_back(f.view(x, with_last(x.shape(), size)));
-    }
-    for (Value& part : out) {
-        outputs.push_back(&part);
-    }
-    f.node(outputs, {&x}, {}, [shape = x.shape(), parts](Eager& e, Gradients& g) {
-        Values reads;
-        for (std::size_t i = 0; i < parts; ++i) {
-            if (g.of_output(i)) {
-                reads.push_back(&g.of_output(i));
-            }
-        }
-        g.give(0, e.run("cat", {shape, reads.front()->dtype()}, reads));
-    });
-    return out;
+    const Shape part = with_last(x.shape(), x.size(-1) / static_cast<std::int64_t>(parts));
+    return split(f, x, std::vector<Shape>(parts, part));
 }
 
 Value cat_last(Eager& f, Value a, Value b) {
-    const std::int64_t width = a.size(-1) + b.size(-1);
-    Value out = f.run("cat", {with_last(a.shape(), width), a.dtype()}, {&a, &b});
-    f.node({&out}, {&a, &b}, {}, [a_shape = a.shape(), b_shape = b.shape()](Eager& e, Gradients& g) {
-        Value& gradient = g.of_output();
-        if (g.wanted(0)) {
-            g.give(0, e.view(gradient, a_shape));
-        }
-        if (g.wanted(1)) {
-            g.give(1, e.view(gradient, b_shape));
-        }
-    });
-    return out;
+    Shape shape = with_last(a.shape(), a.size(-1) + b.size(-1));
+    return cat(f, {std::move(a), std::move(b)}, std::move(shape));
 }
 
 Value reshape(Eager& f, const Value& x, Shape shape) {

@@ -16,6 +16,7 @@ import tempfile
 
 import gen
 import more
+import onnx_files
 
 HERE = pathlib.Path(__file__).parent
 SLOWEST_S = 60  # of one run under a sanitizer on a busy machine
@@ -63,11 +64,11 @@ class Checker:
         self.failures += 1
         print(f"{name}: {message}")
 
-    def run(self, name, words):
+    def run(self, name, words, command="inspect"):
         """Status, stdout and stderr; None after a failure that leaves nothing to check."""
         self.runs += 1
         folder = os.fsencode(self.folder)
-        command = [self.program, "inspect"] + [
+        command = [self.program, command] + [
             w.replace(b"{}", folder) if isinstance(w, bytes) else w.replace("{}", self.folder) for w in words]
         try:
             done = subprocess.run(command, capture_output=True, timeout=SLOWEST_S)
@@ -145,9 +146,13 @@ class Checker:
 
     def further(self, case):
         text_only = "--tree" in case.words
-        result = self.run(case.name, case.words + ([] if text_only else ["--json"]))
+        result = self.run(case.name, case.words + ([] if text_only else ["--json"]), case.command)
         if result is None:
             return
+        if case.command != "inspect":
+            if result[0] == 0 or not result[1]:
+                return
+            self.fail(case.name, "prints a result all the same")
         last = os.fsdecode(case.words[0]).rsplit("/", 1)[-1] if case.words and case.names_file else ""
         if case.cause is not None:
             self.rejected(case.name, result, case.cause, last, case.status)
@@ -177,7 +182,8 @@ def main(program):
         expectations = json.loads((HERE / "expectations.json").read_text())
         for name, case in expectations["cases"].items():
             checker.expectation(name, case)
-        for case in more.make(folder):
+        version = subprocess.run([program, "--version"], capture_output=True, text=True, check=True).stdout
+        for case in more.make(folder) + onnx_files.make(folder, "ONNX import: built" in version):
             checker.further(case)
         print(f"{checker.runs} runs, {checker.failures} failures")
         return 1 if checker.failures or checker.runs < 400 else 0

@@ -16,11 +16,12 @@ import gen
 @dataclasses.dataclass
 class Case:
     name: str
-    words: list  # of the command line after `fsdplan inspect`; {} stands for the folder
+    words: list  # of the command line after `fsdplan <command>`; {} stands for the folder
     cause: str = None  # rejected with this in the message; None: see numel
     numel: int = None  # accepted with this total; None with no cause: either is fine
     status: int = 2  # of a rejection
     names_file: bool = True  # the message names the file
+    command: str = "inspect"
 
 
 def tree(modules, tensors=(), **changes):

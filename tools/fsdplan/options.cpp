@@ -22,7 +22,7 @@ DType parse_dtype(const std::string& text) {
 void ModelOptions::declare(Arguments& arguments) {
     arguments.positional(
         "MODEL", model,
-        "a file or folder (module tree, config.json, safetensors), or a name of `fsdplan models`");
+        "a file or folder (module tree, config.json, safetensors, ONNX), or a name of `fsdplan models`");
     arguments.option("--dtype", dtype, "store floating-point parameters in this dtype, not the model's own",
                      "DTYPE");
     arguments.option("--lora", lora, "add peft's adapters and freeze the rest: r=8,targets=q_proj+v_proj",
