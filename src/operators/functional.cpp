@@ -98,6 +98,28 @@ Value product(Eager& f, Value x, const Value& weight, const Value& bias, bool tr
     return out;
 }
 
+/// Views of these shapes, whose gradients are joined again.
+std::vector<Value> split(Eager& f, const Value& x, const std::vector<Shape>& shapes) {
+    std::vector<Value> out;
+    std::vector<Value*> outputs;
+    for (const Shape& shape : shapes) {
+        out.push_back(f.view(x, shape));
+    }
+    for (Value& part : out) {
+        outputs.push_back(&part);
+    }
+    f.node(outputs, {&x}, {}, [shape = x.shape(), parts = shapes.size()](Eager& e, Gradients& g) {
+        Values reads;
+        for (std::size_t i = 0; i < parts; ++i) {
+            if (g.of_output(i)) {
+                reads.push_back(&g.of_output(i));
+            }
+        }
+        g.give(0, e.run("cat", {shape, reads.front()->dtype()}, reads));
+    });
+    return out;
+}
+
 }  // namespace
 
 Value linear(Eager& f, Value x, const Value& weight, const Value& bias) {
@@ -255,24 +277,16 @@ Value narrow_last(Eager& f, const Value& x, std::int64_t size) {
 
 std::vector<Value> split_last(Eager& f, const Value& x, std::size_t parts) {
     const std::int64_t size = x.size(-1) / static_cast<std::int64_t>(parts);
-    std::vector<Value> out;
-    std::vector<Value*> outputs;
-    for (std::size_t i = 0; i < parts; ++i) {
-        out.push_back(f.view(x, with_last(x.shape(), size)));
+    return split(f, x, std::vector<Shape>(parts, with_last(x.shape(), size)));
+}
+
+std::vector<Value> chunk_sequence(Eager& f, const Value& x, std::int64_t parts) {
+    const std::int64_t size = ceil_div(x.size(1), parts);
+    std::vector<Shape> shapes;
+    for (std::int64_t begin = 0; begin < x.size(1); begin += size) {
+        shapes.push_back({x.size(0), std::min(size, x.size(1) - begin), x.size(2)});
     }
-    for (Value& part : out) {
-        outputs.push_back(&part);
-    }
-    f.node(outputs, {&x}, {}, [shape = x.shape(), parts](Eager& e, Gradients& g) {
-        Values reads;
-        for (std::size_t i = 0; i < parts; ++i) {
-            if (g.of_output(i)) {
-                reads.push_back(&g.of_output(i));
-            }
-        }
-        g.give(0, e.run("cat", {shape, reads.front()->dtype()}, reads));
-    });
-    return out;
+    return split(f, x, shapes);
 }
 
 Value cat_last(Eager& f, Value a, Value b) {
