@@ -186,7 +186,8 @@ TEST(TrainingJob, RefusesMeshesOfAnotherSize) {
 }
 
 TEST(TrainingJob, NamesParseBackToThemselves) {
-    for (const char* text : {"adamw:fused", "adamw:for-loop", "adam8bit", "sgd:fused", "adafactor:for-loop"}) {
+    for (const char* text :
+         {"adamw:fused", "adamw:for-loop", "adam8bit", "sgd:fused", "adafactor:for-loop"}) {
         EXPECT_EQ(name(parse_optimizer(text)), text);
     }
     for (const char* text : {"none", "blocks", "every:3", "selective"}) {
