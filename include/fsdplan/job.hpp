@@ -10,6 +10,7 @@
 
 #include "fsdplan/base.hpp"
 #include "fsdplan/model.hpp"
+#include "fsdplan/operators.hpp"
 
 // Everything the user decides that is neither the model nor the wrap boundaries.
 namespace fsdplan {
@@ -41,14 +42,15 @@ std::string_view name(BackwardPrefetch prefetch);
 BackwardPrefetch parse_backward_prefetch(std::string_view text);
 
 struct Optimizer {
-    enum class Kind : std::uint8_t { adamw, adam8bit, sgd, sgd_momentum };
     enum class Implementation : std::uint8_t { foreach, fused, for_loop };
-    Kind kind = Kind::adamw;
-    Implementation implementation = Implementation::foreach;
+    std::string kind = "adamw";                               ///< `fsdplan list optimizers`
+    Implementation implementation = Implementation::foreach;  ///< where the optimizer has several
 
     friend bool operator==(const Optimizer&, const Optimizer&) = default;
 };
-/// "adamw", "adamw:fused", …
+/// "foreach", …
+std::string_view name(Optimizer::Implementation implementation);
+/// "adamw:fused", "muon", …
 std::string name(const Optimizer& optimizer);
 /// Throws Error(input) at --optimizer.
 Optimizer parse_optimizer(std::string_view text);
@@ -82,23 +84,15 @@ std::string name(const ActivationCheckpointing& checkpointing);
 /// Throws Error(input) at --activation-checkpointing.
 ActivationCheckpointing parse_activation_checkpointing(std::string_view text);
 
-struct Loss {
-    enum class Kind : std::uint8_t {
-        cross_entropy,  ///< logits raised to float32, then torch's cross_entropy
-        chunked,        ///< the same in pieces along the tokens
-        low_precision,  ///< cross_entropy on logits in the compute dtype
-        fused,          ///< head and loss in one kernel: logits never exist as a whole
-        none,           ///< no loss over a vocabulary
-    };
-    Kind kind = Kind::cross_entropy;
-    int chunks = 8;  ///< of Kind::chunked and Kind::fused
-
-    friend bool operator==(const Loss&, const Loss&) = default;
-};
 /// "cross-entropy", "chunked:8", …
 std::string name(const Loss& loss);
 /// Throws Error(input) at --loss.
 Loss parse_loss(std::string_view text);
+
+/// transformers' words: "sdpa", "flash_attention_2", "eager"
+std::string_view name(AttentionImplementation attention);
+/// Throws Error(input) at --attention.
+AttentionImplementation parse_attention(std::string_view text);
 
 /// How long the training loop holds what the model returned, and the logits with it.
 enum class OutputLife : std::uint8_t {
@@ -176,6 +170,7 @@ struct TrainingJob {
     Optimizer optimizer;
     ActivationCheckpointing activation_checkpointing;
     Loss loss;
+    AttentionImplementation attention = AttentionImplementation::sdpa;
 
     /// Version of PyTorch whose behaviour counts; see torch_behaviour().
     std::string torch = std::string(newest_torch);

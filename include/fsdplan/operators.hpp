@@ -12,7 +12,30 @@
 // meanwhile.
 namespace fsdplan {
 
-enum class AttentionImplementation : std::uint8_t { sdpa, eager };
+/// transformers' attn_implementation.
+enum class AttentionImplementation : std::uint8_t {
+    sdpa,
+    flash_attention_2,  ///< the package flash-attn
+    eager,
+};
+
+struct Loss {
+    enum class Kind : std::uint8_t {
+        cross_entropy,  ///< logits raised to float32, then torch's cross_entropy
+        chunked,        ///< torchtune's CEWithChunkedOutputLoss: the same in pieces along the tokens
+        low_precision,  ///< cross_entropy on logits in the compute dtype
+        fused,          ///< liger_kernel's fused linear cross entropy: logits exist piece by piece
+        cut,            ///< Apple's cut cross entropy: logits never exist
+        none,           ///< no loss over a vocabulary
+    };
+    Kind kind = Kind::cross_entropy;
+    int chunks = 8;  ///< of Kind::chunked; of Kind::fused, 0: as many as liger_kernel takes
+
+    /// Logits never exist as a whole, or not as one tensor.
+    bool in_pieces() const { return kind == Kind::chunked || kind == Kind::fused || kind == Kind::cut; }
+
+    friend bool operator==(const Loss&, const Loss&) = default;
+};
 
 /// What the operators of a model depend on beside the model.
 struct Workload {
@@ -22,6 +45,7 @@ struct Workload {
     std::optional<DType> compute;  ///< dtype that floating-point parameters compute in; absent: their own
     std::int64_t multiprocessors = 132;  ///< of the GPU: how kernels share out decides their scratch memory
     AttentionImplementation attention = AttentionImplementation::sdpa;
+    Loss loss;  ///< of models with a head over a vocabulary
 };
 
 /// Memory that an operator allocates. Views share it; parameters and the model's inputs are none.
@@ -83,6 +107,8 @@ struct OperatorGraph {
 
     /// Whether the model's own forward works out the loss.
     bool loss_in_model = false;
+    /// Whether the model returns its logits beside the loss.
+    bool returns_logits = true;
     /// What could not be described exactly, one sentence each.
     std::vector<std::string> notes;
 

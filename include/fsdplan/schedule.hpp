@@ -125,10 +125,10 @@ enum class HostWork : std::uint8_t {
     optimizer,
 };
 
-/// One operation; what it is about stands in the tables of its schedule.
 /// What a compute operation spends its FLOPs on.
 enum class ComputeKind : std::uint8_t { products, attention };
 
+/// One operation; what it is about stands in the tables of its schedule.
 struct Op {
     OpKind kind{};
     Stream stream = Stream::compute;
@@ -218,6 +218,7 @@ struct LoweringInput {
     const OperatorGraph* operators = nullptr;
     /// That cuBLAS keeps for each thread that multiplies matrices: one in forward, one in backward.
     std::int64_t workspace_bytes = 0;
+    std::int64_t multiprocessors = 132;  ///< of the GPU
     /// Tensors of a batch (token ids, labels, …), which stay on the device.
     std::span<const std::int64_t> input_bytes{};
     /// Parameters that no computation reads, where the model's file cannot say so.
@@ -253,6 +254,13 @@ struct RowShard {
 };
 RowShard row_shard(std::span<const std::int64_t> shape, std::int64_t ranks, std::int64_t rank);
 
+/// What the parameters of a runtime are to an optimizer.
+enum class ParameterForm : std::uint8_t {
+    whole,  ///< the model's own
+    rows,   ///< DTensors that ranks share by rows
+    flat,   ///< pieces of flat parameters, without a shape of their own
+};
+
 /// A runtime: what it stores, gathers and reduces. An entry is one file in src/schedule/builtin.
 struct RuntimeInfo {
     std::string_view name;
@@ -261,6 +269,10 @@ struct RuntimeInfo {
     bool has_units;                        ///< false: the model stays whole (DDP)
     std::span<const Strategy> strategies;  ///< the first is the default
     Schedule (*lower)(const LoweringInput& input);
+    ParameterForm parameters = ParameterForm::whole;
+    /// What it refuses about a job beyond what drawing the boundaries has found; null: nothing.
+    std::vector<Diagnostic> (*refusals)(const ModuleTree& tree, const WrapPlan& plan,
+                                        const TrainingJob& job) = nullptr;
     /// Parameters are views of one for each unit: with one that is trainable autograd tracks them all.
     bool tracks_whole_units = false;
 };

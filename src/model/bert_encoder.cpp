@@ -71,7 +71,7 @@ Value bert_forward(const BertFamily& family, const Config& config, Eager& f, Mod
                            num_labels(config) > 1 && !config.has("problem_type");
     const BertSizes c(family, config);
     if (!(masked || tokens || sequences) || c.decoder ||
-        f.workload().attention != AttentionImplementation::sdpa) {
+        f.workload().attention != AttentionImplementation::sdpa || f.workload().loss.in_pieces()) {
         return {};
     }
     const double hidden_dropout = config.number("hidden_dropout_prob", 0.1);

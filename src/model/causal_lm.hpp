@@ -58,7 +58,7 @@ void build_with_head(const DecoderFamily& family, const Head& head, const Config
 template <const DecoderFamily& family,
           Value (*backbone)(const Config& config, Eager& f, ModuleIndex model, const Value& ids)>
 Value causal_lm_forward(const Config& config, Eager& f, ModuleIndex top) {
-    if (!is_causal_lm(family, f.tree(), top) || f.workload().attention != AttentionImplementation::sdpa) {
+    if (!is_causal_lm(family, f.tree(), top) || f.workload().attention == AttentionImplementation::eager) {
         return {};
     }
     const auto body = [&](ModuleIndex model, const Value& ids) { return backbone(config, f, model, ids); };

@@ -191,7 +191,9 @@ private:
 };
 
 bool describes(const Recorded& recorded, const ModuleTree& tree, const Workload& workload) {
-    if (workload.batch != recorded.batch || workload.sequence != recorded.sequence ||
+    if (workload.loss.kind != Loss::Kind::cross_entropy ||
+        workload.attention != AttentionImplementation::sdpa || workload.batch != recorded.batch ||
+        workload.sequence != recorded.sequence ||
         (workload.compute && recorded.dtype && workload.compute != recorded.dtype)) {
         return false;
     }

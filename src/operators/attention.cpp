@@ -24,20 +24,41 @@ Operator::Kind kind_of(bool causal) {
     return causal ? Operator::Kind::causal_attention : Operator::Kind::attention;
 }
 
-// FlashAttention 2. Source: aten/src/ATen/native/transformers/cuda/flash_attn/flash_api.cpp.
+bool has_package(const Eager& f) {
+    return f.workload().attention == AttentionImplementation::flash_attention_2;
+}
+
+bool is_half(DType dtype) {
+    return dtype == DType::bfloat16 || dtype == DType::float16;
+}
+
+void require_half(DType dtype) {
+    if (!is_half(dtype)) {
+        throw Error(ErrorKind::input, "--attention",
+                    "flash_attention_2 computes in bfloat16 or float16, found " + std::string(name(dtype)));
+    }
+}
+
+// FlashAttention 2, torch's own or the package. Source: flash_api.cpp in
+// aten/src/ATen/native/transformers/cuda/flash_attn, and flash_attn/flash_attn_interface.py.
 /// `by_head`: the operands lie in memory in this order, not as views of [b, s, h * d]; the result does too.
 Value flash(Eager& f, const Value& q, const Value& k, const Value& v, const Sizes& s, bool causal,
             bool by_head = false) {
     constexpr std::int64_t block = 128;
     const DType dtype = q.dtype();
-    Value out = f.run("_scaled_dot_product_flash_attention", {{s.batch, s.queries, s.heads, s.dim}, dtype},
-                      {&q, &k, &v}, 2 * s.product_flops(), kind_of(causal));
+    Value out = f.run(
+        has_package(f) ? "flash_attn::_flash_attn_forward" : "_scaled_dot_product_flash_attention",
+        {{s.batch, s.queries, s.heads, s.dim}, dtype}, {&q, &k, &v}, 2 * s.product_flops(), kind_of(causal));
     const Value sums = f.also({{s.batch, s.heads, s.queries}, DType::float32});
     const Value seed = f.also({{2}, DType::uint64});
-    const Value offset = f.also({{}, DType::uint64});
+    const Value offset = has_package(f) ? Value() : f.also({{}, DType::uint64});
+    Values saved{&q, &k, &v, &out, &sums, &seed};
+    if (offset) {
+        saved.push_back(&offset);
+    }
     const std::int64_t wide = s.dim <= block ? round_up(s.dim, 32) : round_up(s.dim, 64);
     f.node(
-        {&out}, {&q, &k, &v}, {&q, &k, &v, &out, &sums, &seed, &offset},
+        {&out}, {&q, &k, &v}, saved,
         [s, dtype, wide, causal, by_head, q_shape = q.shape(), k_shape = k.shape()](Eager& e, Gradients& g) {
             const Value out_copy = by_head ? e.run("clone", {q_shape, dtype}, {}) : Value();
             const std::int64_t rows = round_up(s.queries, block);
@@ -230,15 +251,17 @@ Value window_mask(Eager& f, std::int64_t batch, std::int64_t sequence) {
 }
 
 Value sdpa(Eager& f, Value q, Value k, Value v, const Value& mask, bool causal) {
+    if (has_package(f)) {
+        require_half(q.dtype());
+    }
     if (mask) {
         const std::int64_t sharing = q.size(1) / k.size(1);
         k = repeated(f, std::move(k), sharing);
         v = repeated(f, std::move(v), sharing);
     }
     const Sizes s{q.size(0), q.size(1), k.size(1), q.size(2), k.size(2), q.size(3)};
-    const bool half = q.dtype() == DType::bfloat16 || q.dtype() == DType::float16;
     Value out;
-    if (half && !mask) {
+    if (is_half(q.dtype()) && !mask) {
         out = flash(f, q, k, v, s, causal);
     } else if (s.heads != s.kv_heads) {
         out = written_out(f, q, k, v, s, causal);
@@ -251,9 +274,14 @@ Value sdpa(Eager& f, Value q, Value k, Value v, const Value& mask, bool causal) 
 
 Value sdpa_by_head(Eager& f, const Value& q, const Value& k, const Value& v) {
     const Sizes s{q.size(0), q.size(1), k.size(1), q.size(2), k.size(2), q.size(3)};
-    const bool half = q.dtype() == DType::bfloat16 || q.dtype() == DType::float16;
-    Value out =
-        half ? op::contiguous(f, flash(f, q, k, v, s, true, true)) : efficient(f, q, k, v, {}, s, true);
+    Value out;
+    if (has_package(f)) {
+        require_half(q.dtype());
+        out = flash(f, q, k, v, s, true);  // its result is laid out as the next layer wants it
+    } else {
+        out = is_half(q.dtype()) ? op::contiguous(f, flash(f, q, k, v, s, true, true))
+                                 : efficient(f, q, k, v, {}, s, true);
+    }
     return f.view(out, Shape{s.batch, s.queries, s.heads * s.dim});
 }
 

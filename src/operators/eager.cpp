@@ -139,9 +139,9 @@ Value Eager::run(std::string_view name, Result result, const Values& reads, std:
     return out;
 }
 
-void Eager::run_in_place(std::string_view name, const Values& touches) {
+void Eager::run_in_place(std::string_view name, const Values& touches, std::int64_t flops) {
     touch();
-    Operator op{.name = name_row(name), .call = running_};
+    Operator op{.name = name_row(name), .call = running_, .flops = flops};
     for (const Value* value : touches) {
         op.bytes += value->bytes();
     }
@@ -313,18 +313,24 @@ void Eager::deliver_to_parameter(TensorIndex t, Value gradient) {
         return;
     }
     const std::int32_t storage = gradient.record_->storage;
+    const bool is_last = storage >= 0 && holders_[index(storage)] == 1;
     // Its memory is that of .grad from the beginning, which is the runtime's business.
     const auto born =
         std::find(graph_.backward.rbegin(), graph_.backward.rend(), MemoryEvent{Kind::allocate, storage});
-    if (storage >= 0 && holders_[index(storage)] == 1 && born != graph_.backward.rend()) {
+    if (is_last && born != graph_.backward.rend()) {
         *born = {Kind::gradient, static_cast<std::int32_t>(t)};
         outside_[index(storage)] = 1;
         held = std::move(gradient);
         return;
     }
+    held = outside(gradient.shape(), gradient.dtype());
+    if (is_last) {  // made in forward: it becomes .grad now
+        gradient.reset();
+        add(Kind::gradient, static_cast<std::int32_t>(t));
+        return;
+    }
     add(Kind::gradient, static_cast<std::int32_t>(t));
     run_in_place("clone", {&gradient, &gradient});
-    held = outside(gradient.shape(), gradient.dtype());
 }
 
 void Eager::deliver(const Node& from, std::size_t input, Value gradient) {

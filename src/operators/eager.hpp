@@ -118,7 +118,7 @@ public:
     /// The sum of a gradient over what was broadcast from `shape`.
     Value sum_to(const Value& gradient, const Shape& shape);
     /// Work that writes into what is there.
-    void run_in_place(std::string_view name, const Values& touches);
+    void run_in_place(std::string_view name, const Values& touches, std::int64_t flops = 0);
     /// The same memory under another shape.
     Value view(const Value& of, Shape shape);
     Value view(const Value& of, Result result);
@@ -129,6 +129,8 @@ public:
     bool any_requires_grad(const Values& inputs) const;
     /// The model's forward goes on to its loss: no more calls of modules.
     void begin_loss();
+    /// The model returns its loss alone.
+    void keep_no_logits() { graph_.returns_logits = false; }
     /// A view that counts as a result of the leaf call that ended last, for calls with several results.
     Value from_last_leaf(const Value& of, Shape shape);
     void use_as(const Value& of, Storage::Use use);

@@ -227,8 +227,17 @@ Value narrow_last(Eager& f, const Value& x, std::int64_t size) {
 }
 
 std::vector<Value> split_last(Eager& f, const Value& x, std::size_t parts) {
-    const Shape part = with_last(x.shape(), x.size(-1) / static_cast<std::int64_t>(parts));
-    return split(f, x, std::vector<Shape>(parts, part));
+    const std::int64_t size = x.size(-1) / static_cast<std::int64_t>(parts);
+    return split(f, x, std::vector<Shape>(parts, with_last(x.shape(), size)));
+}
+
+std::vector<Value> chunk_sequence(Eager& f, const Value& x, std::int64_t parts) {
+    const std::int64_t size = ceil_div(x.size(1), parts);
+    std::vector<Shape> shapes;
+    for (std::int64_t begin = 0; begin < x.size(1); begin += size) {
+        shapes.push_back({x.size(0), std::min(size, x.size(1) - begin), x.size(2)});
+    }
+    return split(f, x, shapes);
 }
 
 Value cat_last(Eager& f, Value a, Value b) {

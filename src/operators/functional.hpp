@@ -40,6 +40,9 @@ Value activation_by_result(Eager& f, Value x, std::string_view name);
 Value narrow_last(Eager& f, const Value& x, std::int64_t size);
 /// `parts` equal views along the last dimension, whose gradients are joined again.
 std::vector<Value> split_last(Eager& f, const Value& x, std::size_t parts);
+/// torch.chunk along the tokens of [batch, sequence, width]: at most `parts` views, whose gradients are
+/// joined again.
+std::vector<Value> chunk_sequence(Eager& f, const Value& x, std::int64_t parts);
 Value cat_last(Eager& f, Value a, Value b);
 /// A view whose gradient is a view too.
 Value reshape(Eager& f, const Value& x, Shape shape);

@@ -100,28 +100,6 @@ Value position_ids(Eager& f) {
     return f.run("add", positions, {&from_zero});
 }
 
-Value causal_lm_loss(Eager& f, const Value& logits) {
-    f.begin_loss();
-    const std::int64_t batch = logits.size(0);
-    const std::int64_t sequence = logits.size(1);
-    const Value wide = op::to(f, logits, DType::float32);
-    Value labels = f.run("constant_pad_nd", {{batch, sequence + 1}, DType::int64}, {});
-    labels = f.run("clone", {{batch * sequence}, DType::int64}, {&labels});
-    const Value flat = f.view(wide, Shape{batch * sequence, wide.size(2)});
-    return op::cross_entropy(f, flat, labels);
-}
-
-Value token_loss(Eager& f, const Value& logits) {
-    f.begin_loss();
-    const Value flat = f.view(logits, Shape{logits.size(0) * logits.size(1), logits.size(2)});
-    return op::cross_entropy(f, flat, f.outside({flat.size(0)}, DType::int64));
-}
-
-Value class_loss(Eager& f, const Value& logits) {
-    f.begin_loss();
-    return op::cross_entropy(f, logits, f.outside({logits.size(0)}, DType::int64));
-}
-
 Value causal_lm(Eager& f, ModuleIndex top, std::string_view backbone, std::string_view head,
                 const std::function<Value(ModuleIndex backbone, const Value& ids)>& body,
                 bool capped_logits) {
@@ -129,12 +107,7 @@ Value causal_lm(Eager& f, ModuleIndex top, std::string_view backbone, std::strin
     return f.call(top, {&ids}, [&] {
         const ModuleIndex model = child(f, top, backbone);
         const Value hidden = f.call(model, {&ids}, [&] { return body(model, ids); });
-        Value logits = layer::linear(f, child(f, top, head), hidden);
-        if (capped_logits) {
-            logits = op::soft_cap(f, std::move(logits));
-        }
-        f.use_as(logits, Storage::Use::logits);
-        return causal_lm_loss(f, logits);
+        return head_and_loss(f, child(f, top, head), hidden, capped_logits);
     });
 }
 
@@ -143,10 +116,12 @@ Value decoder_forward(Eager& f, ModuleIndex model, const Value& ids, const Decod
     Value hidden =
         sizes.scaled_embedding ? layer::scaled_embedding(f, tokens, ids) : layer::embedding(f, tokens, ids);
     Around around{.sizes = sizes, .rotation = {}, .mask = {}};
-    around.is_eager = sizes.capped_scores || f.workload().attention == AttentionImplementation::eager;
+    const bool has_flash = f.workload().attention == AttentionImplementation::flash_attention_2;
+    around.is_eager =
+        f.workload().attention == AttentionImplementation::eager || (sizes.capped_scores && !has_flash);
     if (around.is_eager) {
         around.mask = attention::eager_mask(f, ids.size(0), ids.size(1), hidden.dtype());
-    } else if (sizes.window && *sizes.window <= ids.size(1)) {
+    } else if (sizes.window && *sizes.window <= ids.size(1) && !has_flash) {
         around.mask = attention::window_mask(f, ids.size(0), ids.size(1));
     }
     around.rotation = attention::rotation(f, child(f, model, "rotary_emb"), hidden, sizes.rotary_width);

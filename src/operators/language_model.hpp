@@ -4,6 +4,7 @@
 
 #include "operators/attention.hpp"
 #include "operators/layers.hpp"
+#include "operators/losses.hpp"
 
 // Language models of transformers, around their layers.
 namespace fsdplan {
@@ -13,14 +14,6 @@ Value token_ids(Eager& f);
 
 /// Positions from 0, [1, sequence].
 Value position_ids(Eager& f);
-
-/// ForCausalLMLoss: float32 logits, labels moved by one.
-Value causal_lm_loss(Eager& f, const Value& logits);
-/// Cross entropy of [batch, sequence, classes] in the logits' dtype, as masked models and T5 use it.
-Value token_loss(Eager& f, const Value& logits);
-
-/// Cross entropy of [batch, classes] in the logits' dtype.
-Value class_loss(Eager& f, const Value& logits);
 
 /// A model with a language head and its loss. `body` plays the backbone with this child name.
 Value causal_lm(Eager& f, ModuleIndex top, std::string_view backbone, std::string_view head,

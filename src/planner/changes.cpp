@@ -1,8 +1,10 @@
 #include <algorithm>
+#include <functional>
 #include <set>
 
 #include "base/quantity.hpp"
 #include "planner/evaluation.hpp"
+#include "schedule/optimizer.hpp"
 
 namespace fsdplan {
 namespace {
@@ -25,6 +27,26 @@ struct Tried {
 
 int rank_of(const std::optional<bool>& fits) {
     return fits ? (*fits ? 2 : 0) : 1;
+}
+
+/// Optimizers that hold less while they step, or keep less.
+void add_optimizers(const TrainingJob& job, const PlanResult& plan,
+                    const std::function<void(std::string, const TrainingJob&)>& add) {
+    const OptimizerInfo& info = optimizer(job.optimizer.kind);
+    const auto propose = [&](const Optimizer& proposed) {
+        TrainingJob other = job;
+        other.optimizer = proposed;
+        add("--optimizer " + name(proposed), other);
+    };
+    Optimizer fused{.kind = job.optimizer.kind, .implementation = Optimizer::Implementation::fused};
+    const bool has_fused =
+        std::ranges::find(info.implementations, fused.implementation) != info.implementations.end();
+    if (has_fused && fused != job.optimizer && !info.smaller.empty() && plan.peak_phase == Phase::step) {
+        propose(fused);
+    }
+    if (!info.smaller.empty()) {
+        propose(parse_optimizer(info.smaller));
+    }
 }
 
 /// What makes room, and where there is room already, what uses it.
@@ -87,17 +109,7 @@ std::vector<Candidate> candidates(const SweepQuestion& question, const ModelFact
     if (!question.sweep_thresholds && !facts.shape.blocks.empty()) {
         out.push_back({"--policy blocks", job, question.cluster, true});
     }
-    if (job.optimizer.kind == Optimizer::Kind::adamw) {
-        if (job.optimizer.implementation == Optimizer::Implementation::foreach &&
-            plan.peak_phase == Phase::step) {
-            other.optimizer.implementation = Optimizer::Implementation::fused;
-            add("--optimizer adamw:fused", other);
-            other = job;
-        }
-        other.optimizer = {.kind = Optimizer::Kind::adam8bit};
-        add("--optimizer adam8bit", other);
-        other = job;
-    }
+    add_optimizers(job, plan, add);
     if (job.strategy == Strategy::full_shard && job.mesh.replicate == 1) {
         Candidate larger{.change = "--gpus " + std::to_string(2 * question.cluster.gpus),
                          .job = job,

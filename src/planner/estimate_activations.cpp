@@ -321,6 +321,9 @@ Activations estimate_activations(const ModuleTree& tree, const ModelFacts& facts
     }
     out.kept.sum_up();
     out.note = "from layer classes and shapes; attention without stored scores, no dropout";
+    if (job.attention == AttentionImplementation::eager) {
+        out.note += "; what eager attention keeps of its scores is not counted";
+    }
     if (mode.mode != ActivationCheckpointing::Mode::none && shape.blocks.empty()) {
         out.note += "; no repeated blocks found, so nothing is checkpointed";
     }

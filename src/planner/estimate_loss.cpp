@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "operators/losses.hpp"
 #include "planner/estimates.hpp"
 
 namespace fsdplan {
@@ -50,10 +51,18 @@ LossBytes estimate_loss(const ModelFacts& facts, const TrainingJob& job) {
             out.loss = scaled(low_precision, entries);
             out.note = "log-softmax, its gradient; " + size + " logits";
             break;
-        case Loss::Kind::fused:
-            out.logits = scaled({1.0, static_cast<double>(element), 4.0}, entries / job.loss.chunks);
-            out.loss = scaled({0.0, 4.0, 8.0}, entries / job.loss.chunks);
+        case Loss::Kind::fused: {
+            const Layer& head = facts.shape.layers[*facts.shape.head];
+            const auto rows = fused_chunk_rows(job.loss, job.tokens(), head.in, vocabulary);
+            const auto piece = static_cast<double>(checked_mul(rows, vocabulary, "--batch times --seq"));
+            out.logits = scaled({1.0, static_cast<double>(element), 4.0}, piece);
+            out.loss = scaled({0.0, 4.0, 8.0}, piece);
             out.note = "logits exist piece by piece";
+            break;
+        }
+        case Loss::Kind::cut:
+            out.logits = exactly(0);
+            out.note = "logits never exist";
             break;
         case Loss::Kind::none:
             break;

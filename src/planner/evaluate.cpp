@@ -5,6 +5,7 @@
 #include "base/quantity.hpp"
 #include "planner/simulated.hpp"
 #include "planner/training_schedule.hpp"
+#include "schedule/optimizer.hpp"
 
 namespace fsdplan {
 namespace {
@@ -146,7 +147,7 @@ public:
           memory_(*simulated.run.memory),
           job_(job),
           held_(held_by(simulated.schedule, simulated.run.memory->peak.op)),
-          optimizer_note_(optimizer_notes(job)),
+          optimizer_(optimizer(job.optimizer.kind)),
           process_(estimate_process(about.cluster, job)) {}
 
     void fill(PlanResult& out) const {
@@ -174,35 +175,6 @@ public:
     }
 
 private:
-    struct OptimizerNotes {
-        std::string states;
-        std::string transients;
-    };
-
-    static OptimizerNotes optimizer_notes(const TrainingJob& job) {
-        switch (job.optimizer.kind) {
-            case Optimizer::Kind::adamw:
-                break;
-            case Optimizer::Kind::adam8bit:
-                return {"two moments of 8 bits with a scale for 256 elements",
-                        "moments of one parameter in float32"};
-            case Optimizer::Kind::sgd:
-                return {"SGD without momentum keeps nothing", "in place"};
-            case Optimizer::Kind::sgd_momentum:
-                return {"one momentum in the stored dtype", "in place"};
-        }
-        const std::string states = "two moments in the stored dtype";
-        switch (job.optimizer.implementation) {
-            case Optimizer::Implementation::foreach:
-                return {states, "foreach: square roots of the second moments, all at once"};
-            case Optimizer::Implementation::fused:
-                return {states, "fused: in place"};
-            case Optimizer::Implementation::for_loop:
-                return {states, "for-loop: two temporaries of the largest parameter"};
-        }
-        return {};
-    }
-
     MemoryTerm term(const TermKind& kind, std::int64_t largest) const {
         std::int64_t bytes = 0;
         for (const Category category : kind.categories) {
@@ -225,7 +197,7 @@ private:
         } else if (kind.name == "loss") {
             widen(is_described() ? described(bytes) : about_.loss.loss);
         } else if (kind.name == "logits") {
-            widen(about_.loss.logits);
+            widen(is_described() ? exactly(bytes) : about_.loss.logits);
             out.exact = out.bytes.low == out.bytes.high;
         }
         return out;
@@ -250,7 +222,8 @@ private:
                                 : "complete at the optimizer step";
         }
         if (term == "optimizer_state") {
-            return job_.offload ? host + show_bytes(on_host(Category::optimizer)) : optimizer_note_.states;
+            return job_.offload ? host + show_bytes(on_host(Category::optimizer))
+                                : std::string(optimizer_.states);
         }
         if (term == "unsharded_parameters") {
             return "gathered: own, around, prefetched";
@@ -280,10 +253,11 @@ private:
                                                  : show_integer(about_.loss.logits_numel) + " elements";
         }
         if (term == "loss") {
-            return about_.loss.note;
+            return is_described() ? "what " + name(job_.loss) + " allocates beside the logits"
+                                  : about_.loss.note;
         }
         return term == "workspaces" ? "cuBLAS: for the program's thread and autograd's"
-                                    : optimizer_note_.transients;
+                                    : std::string(optimizer_.temporaries(job_.optimizer.implementation));
     }
 
     /// Buffers of a category that lie in host memory, all of them.
@@ -317,7 +291,7 @@ private:
     const MemoryProfile& memory_;
     const TrainingJob& job_;
     Held held_;
-    OptimizerNotes optimizer_note_;
+    const OptimizerInfo& optimizer_;
     ProcessEstimate process_;
 };
 

@@ -17,18 +17,26 @@ std::optional<ModuleTree> tracked_by_units(const ModuleTree& tree, const WrapPla
     return out;
 }
 
+namespace {
+
+std::int64_t multiprocessors_of(const Gpu& gpu) {
+    return gpu.sm_count > 0 ? gpu.sm_count : Workload{}.multiprocessors;
+}
+
+}  // namespace
+
 OperatorGraph operators_for(const ModelGraph& model, const ModuleTree& tree, const TrainingJob& job,
                             const Gpu& gpu) {
-    if (!model.operators || job.loss.kind != Loss::Kind::cross_entropy) {
+    if (!model.operators || job.loss.kind == Loss::Kind::none) {
         return {};
     }
     Workload workload{.batch = job.batch,
                       .sequence = job.sequence,
                       .target_sequence = job.target_sequence,
-                      .compute = job.param_dtype};
-    if (gpu.sm_count > 0) {
-        workload.multiprocessors = gpu.sm_count;
-    }
+                      .compute = job.param_dtype,
+                      .multiprocessors = multiprocessors_of(gpu),
+                      .attention = job.attention,
+                      .loss = job.loss};
     return model.operators(tree, workload);
 }
 
@@ -49,6 +57,7 @@ Schedule schedule_with_work(const Evaluation& about, const WrapPlan& plan, const
                   .loss = about.work.loss,
                   .operators = operators->calls.empty() ? nullptr : operators,
                   .workspace_bytes = about.cluster.gpu.cublas_workspace_bytes,
+                  .multiprocessors = multiprocessors_of(about.cluster.gpu),
                   .input_bytes = run.input_bytes,
                   .rank = run.rank,
                   .iterations = run.iterations});

@@ -5,11 +5,13 @@
 #include <utility>
 
 #include "fsdplan/schedule.hpp"
+#include "schedule/optimizer.hpp"
 #include "schedule/reshard_ranks.hpp"
 
 namespace fsdplan {
 namespace builtin {
 std::span<const RuntimeInfo* const> runtimes();
+std::span<const OptimizerInfo* const> optimizers();
 }  // namespace builtin
 
 namespace {
@@ -25,10 +27,6 @@ constexpr Names<Strategy, 5> strategy_names{{{"FULL_SHARD", Strategy::full_shard
 constexpr Names<BackwardPrefetch, 3> prefetch_names{{{"BACKWARD_PRE", BackwardPrefetch::pre},
                                                      {"BACKWARD_POST", BackwardPrefetch::post},
                                                      {"none", BackwardPrefetch::none}}};
-constexpr Names<Optimizer::Kind, 4> optimizer_names{{{"adamw", Optimizer::Kind::adamw},
-                                                     {"adam8bit", Optimizer::Kind::adam8bit},
-                                                     {"sgd", Optimizer::Kind::sgd},
-                                                     {"sgd-momentum", Optimizer::Kind::sgd_momentum}}};
 constexpr Names<Optimizer::Implementation, 3> implementation_names{
     {{"foreach", Optimizer::Implementation::foreach},
      {"fused", Optimizer::Implementation::fused},
@@ -38,10 +36,15 @@ constexpr Names<ActivationCheckpointing::Mode, 4> checkpointing_names{
      {"blocks", ActivationCheckpointing::Mode::blocks},
      {"every", ActivationCheckpointing::Mode::every},
      {"selective", ActivationCheckpointing::Mode::selective}}};
-constexpr Names<Loss::Kind, 5> loss_names{{{"cross-entropy", Loss::Kind::cross_entropy},
+constexpr Names<AttentionImplementation, 3> attention_names{
+    {{"sdpa", AttentionImplementation::sdpa},
+     {"flash_attention_2", AttentionImplementation::flash_attention_2},
+     {"eager", AttentionImplementation::eager}}};
+constexpr Names<Loss::Kind, 6> loss_names{{{"cross-entropy", Loss::Kind::cross_entropy},
                                            {"chunked", Loss::Kind::chunked},
                                            {"low-precision", Loss::Kind::low_precision},
                                            {"fused", Loss::Kind::fused},
+                                           {"cce", Loss::Kind::cut},
                                            {"none", Loss::Kind::none}}};
 
 template <typename Value, std::size_t n>
@@ -63,6 +66,17 @@ std::string folded(std::string_view text) {
     return out;
 }
 
+Error unknown(std::string_view text, std::string_view option, std::string_view what,
+              const std::vector<std::string>& known) {
+    std::string list;
+    for (const std::string& word : known) {
+        list += (list.empty() ? "" : ", ") + word;
+    }
+    return Error(ErrorKind::input, std::string(option),
+                 "unknown " + std::string(what) + " \"" + std::string(text) + "\"; expected one of " + list +
+                     did_you_mean(text, known));
+}
+
 template <typename Value, std::size_t n>
 Value parse_in(const Names<Value, n>& names, std::string_view text, std::string_view option,
                std::string_view what) {
@@ -73,13 +87,25 @@ Value parse_in(const Names<Value, n>& names, std::string_view text, std::string_
         }
         known.emplace_back(word);
     }
-    std::string list;
-    for (const std::string& word : known) {
-        list += (list.empty() ? "" : ", ") + word;
+    throw unknown(text, option, what, known);
+}
+
+/// The entry of a registry.
+template <typename Info>
+const Info& entry_named(std::span<const Info* const> entries, std::string_view name, std::string_view option,
+                        std::string_view what) {
+    const auto exact = std::ranges::find(entries, name, [](const Info* entry) { return entry->name; });
+    if (exact != entries.end()) {
+        return **exact;  // asked for each parameter
     }
-    throw Error(ErrorKind::input, std::string(option),
-                "unknown " + std::string(what) + " \"" + std::string(text) + "\"; expected one of " + list +
-                    did_you_mean(text, known));
+    std::vector<std::string> known;
+    for (const Info* entry : entries) {
+        if (folded(entry->name) == folded(name)) {
+            return *entry;
+        }
+        known.emplace_back(entry->name);
+    }
+    throw unknown(name, option, what, known);
 }
 
 std::optional<int> positive(std::string_view text) {
@@ -166,23 +192,36 @@ BackwardPrefetch parse_backward_prefetch(std::string_view text) {
     return parse_in(prefetch_names, text, "--backward-prefetch", "prefetch");
 }
 
-std::string name(const Optimizer& optimizer) {
-    const std::string kind(name_in(optimizer_names, optimizer.kind));
-    return optimizer.kind == Optimizer::Kind::adamw
-               ? kind + ":" + std::string(name_in(implementation_names, optimizer.implementation))
-               : kind;
+std::string_view name(Optimizer::Implementation implementation) {
+    return name_in(implementation_names, implementation);
+}
+
+std::string name(const Optimizer& of) {
+    return optimizer(of.kind).implementations.empty() ? of.kind
+                                                      : of.kind + ":" + std::string(name(of.implementation));
 }
 
 Optimizer parse_optimizer(std::string_view text) {
+    constexpr std::string_view option = "--optimizer";
     const auto [word, argument] = split(text);
-    Optimizer optimizer;
-    optimizer.kind = parse_in(optimizer_names, word, "--optimizer", "optimizer");
-    if (optimizer.kind != Optimizer::Kind::adamw) {
-        refuse_argument(argument, word, "--optimizer");
-    } else if (argument) {
-        optimizer.implementation = parse_in(implementation_names, *argument, "--optimizer", "implementation");
+    const OptimizerInfo& info = optimizer(word);
+    Optimizer out{.kind = std::string(info.name)};
+    if (info.implementations.empty()) {
+        refuse_argument(argument, word, option);
+        return out;
     }
-    return optimizer;
+    out.implementation = argument ? parse_in(implementation_names, *argument, option, "implementation")
+                                  : info.implementations.front();
+    if (std::ranges::find(info.implementations, out.implementation) == info.implementations.end()) {
+        std::string list;
+        for (const Optimizer::Implementation known : info.implementations) {
+            list += (list.empty() ? "" : ", ") + std::string(name(known));
+        }
+        throw Error(ErrorKind::input, std::string(option),
+                    std::string(info.name) + " has no implementation \"" + std::string(*argument) +
+                        "\"; expected one of " + list);
+    }
+    return out;
 }
 
 std::string name(const ActivationCheckpointing& checkpointing) {
@@ -210,8 +249,8 @@ ActivationCheckpointing parse_activation_checkpointing(std::string_view text) {
 
 std::string name(const Loss& loss) {
     const std::string kind(name_in(loss_names, loss.kind));
-    const bool pieces = loss.kind == Loss::Kind::chunked || loss.kind == Loss::Kind::fused;
-    return pieces ? kind + ":" + std::to_string(loss.chunks) : kind;
+    const bool counted = loss.kind == Loss::Kind::chunked || loss.kind == Loss::Kind::fused;
+    return counted && loss.chunks > 0 ? kind + ":" + std::to_string(loss.chunks) : kind;
 }
 
 Loss parse_loss(std::string_view text) {
@@ -221,9 +260,26 @@ Loss parse_loss(std::string_view text) {
     if (loss.kind != Loss::Kind::chunked && loss.kind != Loss::Kind::fused) {
         refuse_argument(argument, word, "--loss");
     } else if (argument) {
+        constexpr int most_pieces = 4096;
         loss.chunks = parse_count(argument, "--loss", "chunked:8");
+        if (loss.chunks > most_pieces) {
+            throw Error(ErrorKind::input, "--loss",
+                        "expected at most " + std::to_string(most_pieces) + " pieces, found " +
+                            std::to_string(loss.chunks));
+        }
+    } else if (loss.kind == Loss::Kind::fused) {
+        loss.chunks = 0;
     }
     return loss;
+}
+
+std::string_view name(AttentionImplementation attention) {
+    return name_in(attention_names, attention);
+}
+
+AttentionImplementation parse_attention(std::string_view text) {
+    return folded(text) == "flash" ? AttentionImplementation::flash_attention_2
+                                   : parse_in(attention_names, text, "--attention", "attention");
 }
 
 std::span<const RuntimeInfo* const> runtimes() {
@@ -231,20 +287,15 @@ std::span<const RuntimeInfo* const> runtimes() {
 }
 
 const RuntimeInfo& runtime(std::string_view name) {
-    std::vector<std::string> known;
-    for (const RuntimeInfo* entry : runtimes()) {
-        if (folded(entry->name) == folded(name)) {
-            return *entry;
-        }
-        known.emplace_back(entry->name);
-    }
-    std::string list;
-    for (const std::string& word : known) {
-        list += (list.empty() ? "" : ", ") + word;
-    }
-    throw Error(
-        ErrorKind::input, "--runtime",
-        "unknown runtime \"" + std::string(name) + "\"; expected one of " + list + did_you_mean(name, known));
+    return entry_named(runtimes(), name, "--runtime", "runtime");
+}
+
+std::span<const OptimizerInfo* const> optimizers() {
+    return builtin::optimizers();
+}
+
+const OptimizerInfo& optimizer(std::string_view name) {
+    return entry_named(optimizers(), name, "--optimizer", "optimizer");
 }
 
 WrapOptions wrap_options(const TrainingJob& job) {
@@ -255,6 +306,21 @@ WrapOptions wrap_options(const TrainingJob& job) {
     options.param_dtype = job.param_dtype;
     return options;
 }
+
+namespace {
+
+void check_optimizer(const Optimizer& chosen, const RuntimeInfo& info) {
+    const OptimizerInfo& entry = optimizer(chosen.kind);
+    const std::string_view refused =
+        entry.refused == nullptr ? "" : entry.refused(info.parameters, chosen.implementation);
+    if (!refused.empty()) {
+        throw Error(ErrorKind::input, "--optimizer",
+                    name(chosen) + " does not step over the parameters of " + std::string(info.name) +
+                        " (PyTorch raises " + std::string(refused) + ")");
+    }
+}
+
+}  // namespace
 
 void check(const TrainingJob& job, std::int64_t gpus) {
     const RuntimeInfo& info = runtime(job.runtime);
@@ -277,6 +343,7 @@ void check(const TrainingJob& job, std::int64_t gpus) {
                     std::to_string(job.mesh.replicate) + "x" + std::to_string(job.mesh.shard) + " needs " +
                         std::to_string(job.mesh.ranks()) + " ranks, " + std::to_string(gpus) + " given");
     }
+    check_optimizer(job.optimizer, info);
     if (job.reshard_after_forward.value_or(0) > 1) {
         if (const auto refused = refused_reshard(*job.reshard_after_forward, job.mesh.shard)) {
             throw Error(ErrorKind::input, "--reshard-after-forward",
@@ -284,6 +351,11 @@ void check(const TrainingJob& job, std::int64_t gpus) {
                             refused->error_text + ")");
         }
     }
+}
+
+std::vector<Diagnostic> refusals(const ModuleTree& tree, const WrapPlan& plan, const TrainingJob& job) {
+    const RuntimeInfo& info = runtime(job.runtime);
+    return info.refusals == nullptr ? std::vector<Diagnostic>{} : info.refusals(tree, plan, job);
 }
 
 std::vector<ModuleIndex> ActivationCheckpointing::regions(const ModuleTree& tree) const {

@@ -67,16 +67,17 @@ protected:
 
     void step_over(std::int64_t numel) {
         emit.host(HostWork::optimizer, -1);
+        const LocalParameter masters{.numel = numel, .dtype = master_dtype};
         if (gradient_in_float32_ < 0) {  // the first step
-            create_states(emit, job, numel, master_dtype, 0);
+            create_states(emit, job, masters, 0);
             gradient_in_float32_ = buffer(bytes_of(numel, master_dtype).count, Category::optimizer_temporary);
         }
         if (options.dtype != master_dtype) {
             emit.allocate(gradient_in_float32_);
         }
         LocalParameters local;
-        local.add(numel, master_dtype);
-        emit_optimizer(emit, job, local);
+        local.add(masters);
+        emit_optimizer(emit, job, local, loop.multiprocessors());
         emit.release(gradient_in_float32_);
         emit.copy(bytes(numel), 0, Stream::compute);  // masters to parameters
     }

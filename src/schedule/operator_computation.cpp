@@ -26,6 +26,9 @@ std::size_t index(std::int32_t i) {
 /// What the model returns beside the loss: the last storage in front of the loss that the graph calls logits,
 /// else the first of the last leaf, the head's. -1: none.
 std::int32_t output_of(const OperatorGraph& graph) {
+    if (!graph.returns_logits) {
+        return -1;
+    }
     for (std::size_t part = graph.calls.size(); part-- > 0;) {
         std::int32_t first = -1;
         std::int32_t logits = -1;

@@ -20,7 +20,8 @@ void allocate_outside_units(const ModuleTree& tree, const TrainingJob& job,
         emit.allocate(emit.buffer(whole));
         if (tensor.requires_grad && trains) {
             emit.allocate(emit.buffer(whole));  // gradient
-            create_states(emit, job, tensor.numel, tensor.dtype, -1, Category::replicated);
+            create_states(emit, job, {.numel = tensor.numel, .dtype = tensor.dtype, .shape = tensor.shape},
+                          -1, Category::replicated);
         }
     }
 }

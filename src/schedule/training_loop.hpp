@@ -90,6 +90,8 @@ public:
     std::int32_t unit_of(TensorIndex t) const { return unit_of_tensor_[at(t)]; }
     /// The model's own floating-point buffers go to another dtype.
     void cast_buffers(DType dtype);
+    /// Of the GPU.
+    std::int64_t multiprocessors() const { return input_.multiprocessors; }
     /// Something of the user's own happens here that nobody has priced.
     void user_code() { computation_->user_code(); }
 

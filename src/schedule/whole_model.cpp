@@ -57,6 +57,7 @@ WholeModel::WholeModel(const LoweringInput& input, WrapPlan plan, Schedule& out)
                .loss = input.loss,
                .operators = input.operators,
                .workspace_bytes = input.workspace_bytes,
+               .multiprocessors = input.multiprocessors,
                .input_bytes = input.input_bytes,
                .unread = input.unread,
                .rank = input.rank,
@@ -170,14 +171,16 @@ void WholeModel::step_over_rows() {
     LocalParameters local;
     for (const Row& r : parameter_rows) {
         if (r.trainable) {
-            local.add(r.numel, r.dtype);
+            const LocalParameter parameter{
+                .numel = r.numel, .dtype = r.dtype, .shape = lowering.tree.tensors[at(r.tensor)].shape};
+            local.add(parameter);
             if (!has_states_) {
-                create_states(emit, job, r.numel, r.dtype, whole);
+                create_states(emit, job, parameter, whole);
             }
         }
     }
     has_states_ = true;
-    emit_optimizer(emit, job, local);
+    emit_optimizer(emit, job, local, loop.multiprocessors());
 }
 
 void WholeModel::send(const CollectiveCall& call, std::int32_t unit, bool prefetched) {

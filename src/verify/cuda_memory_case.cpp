@@ -196,19 +196,23 @@ private:
                                                 std::pair{std::string_view("before"), true}});
     }
 
+    // A name, and how it steps: "adamw-forloop".
     void read_optimizer() {
-        using Kind = Optimizer::Kind;
-        using Implementation = Optimizer::Implementation;
-        out_.job.optimizer = chosen(
-            "optimizer", "adamw-foreach",
-            std::array{
-                std::pair{std::string_view("adamw-foreach"), Optimizer{Kind::adamw, Implementation::foreach}},
-                std::pair{std::string_view("adamw-fused"), Optimizer{Kind::adamw, Implementation::fused}},
-                std::pair{std::string_view("adamw-forloop"),
-                          Optimizer{Kind::adamw, Implementation::for_loop}},
-                std::pair{std::string_view("sgd"), Optimizer{Kind::sgd, Implementation::foreach}},
-                std::pair{std::string_view("sgd-momentum"),
-                          Optimizer{Kind::sgd_momentum, Implementation::foreach}}});
+        constexpr std::array implementations{std::pair{std::string_view("-foreach"), ":foreach"},
+                                             std::pair{std::string_view("-fused"), ":fused"},
+                                             std::pair{std::string_view("-forloop"), ":for-loop"}};
+        const std::string_view text = word("optimizer", "adamw-foreach");
+        std::string option(text);
+        for (const auto& [suffix, implementation] : implementations) {
+            if (text.ends_with(suffix)) {
+                option = std::string(text.substr(0, text.size() - suffix.size())) + implementation;
+            }
+        }
+        try {
+            out_.job.optimizer = parse_optimizer(option);
+        } catch (const Error&) {
+            throw Unsupported{"optimizer " + json::quote(text) + " is not known"};
+        }
     }
 
     // FSDP2 hangs its hooks on the module itself: transformers checkpoints the call with them, and only where

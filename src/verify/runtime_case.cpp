@@ -132,9 +132,8 @@ private:
         }
         out_.job.offload = flag("cpu_offload", false);
         const auto optim = case_.find("optim");
-        out_.job.optimizer = {
-            .kind = optim && optim->string() == "sgd" ? Optimizer::Kind::sgd : Optimizer::Kind::adamw,
-            .implementation = Optimizer::Implementation::for_loop};
+        out_.job.optimizer = {.kind = optim && optim->string() == "sgd" ? "sgd" : "adamw",
+                              .implementation = Optimizer::Implementation::for_loop};
     }
 
     void read_checkpointing(const json::Value& ac) {

@@ -33,7 +33,7 @@ class Test(unittest.TestCase):
 
 
 class List(Test):
-    TOPICS = ["policies", "runtimes", "files", "types", "recordings"]
+    TOPICS = ["policies", "runtimes", "optimizers", "files", "types", "recordings"]
 
     def test_all_is_every_topic_in_turn_and_a_line_of_versions(self):
         text = answer("list")
@@ -103,6 +103,29 @@ class Options(Test):
     def test_help_of_torch_names_all_versions(self):
         self.assertIn(" or ".join(entries("versions")) + "; " + entries("versions")[-1],
                       " ".join(answer("sweep", "--help").split()))
+
+    def test_help_of_optimizer_names_all_of_them(self):
+        optimizers = entries("optimizers")
+        self.assertLessEqual({"adafactor", "adamw", "muon", "sgd"}, set(optimizers))
+        self.assertIn(", ".join(optimizers[:-1]) + " or " + optimizers[-1] + "; adamw:foreach",
+                      " ".join(answer("sweep", "--help").split()))
+
+    def test_what_no_optimizer_or_attention_is_called_is_refused(self):
+        self.refused(["sweep", MODEL, "--optimizer", "shampoo"], '--optimizer: unknown optimizer "shampoo"', "muon")
+        self.refused(["sweep", MODEL, "--optimizer", "adamv"], 'did you mean "adam')
+        self.refused(["sweep", MODEL, "--attention", "flash_attention_3"], 'did you mean "flash_attention_2"?')
+
+    def test_losses_and_attention_change_what_is_kept(self):
+        def peak(*words):
+            result = json.loads(answer("sweep", "llama3-8b", "--policy", "blocks", "--gpus", "8", "--seq", "4096", "--json", *words))
+            return result["plans"][0]["peak"]["allocated_bytes"]
+
+        plain = peak()
+        chunked = peak("--loss", "chunked:8")
+        self.assertLess(chunked, plain)
+        self.assertLess(peak("--loss", "fused"), chunked)
+        self.assertLess(peak("--loss", "cce"), chunked)
+        self.assertLess(plain, peak("--attention", "eager"))
 
     def sweep(self, *words):
         return json.loads(answer("sweep", MODEL, "--policy", "none", "--gpus", "8", "--json", *words))

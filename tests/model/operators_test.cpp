@@ -113,6 +113,40 @@ INSTANTIATE_TEST_SUITE_P(Golden, FromConfiguration,
                              return name;
                          });
 
+Totals with_attention(const ModelGraph& model, AttentionImplementation attention, std::int64_t sequence) {
+    const OperatorGraph graph =
+        model.operators(flatten(model), {.batch = 1, .sequence = sequence, .attention = attention});
+    EXPECT_EQ(first_fault(graph), "");
+    return totals_of(graph);
+}
+
+// The package keeps one number of its random state less than torch's own kernel: 8 bytes in each layer.
+TEST(FlashAttention2, KeepsWhatTorchsFlashKeeps) {
+    const ModelGraph model = two_layers("meta-llama--Meta-Llama-3-8B");
+    const Totals torchs = with_attention(model, AttentionImplementation::sdpa, 2048);
+    const Totals package = with_attention(model, AttentionImplementation::flash_attention_2, 2048);
+    EXPECT_EQ(torchs.saved - package.saved, 2 * 8);
+    EXPECT_EQ(torchs.products, package.products);
+}
+
+// A window is an argument of it: no mask, and heads share keys and values.
+TEST(FlashAttention2, NeedsNoMaskForAWindow) {
+    const ModelGraph model = two_layers("mistralai--Mistral-7B-v0.1");
+    const Totals torchs = with_attention(model, AttentionImplementation::sdpa, 8192);
+    const Totals package = with_attention(model, AttentionImplementation::flash_attention_2, 8192);
+    // Keys and values for 32 heads instead of 8, of 128 in bfloat16, and the mask's bias.
+    EXPECT_GT(torchs.saved - package.saved, 2.0 * 2 * (32 - 8) * 128 * 2 * 8192);
+}
+
+TEST(FlashAttention2, RefusesFloat32) {
+    const ModelGraph model = two_layers("meta-llama--Meta-Llama-3-8B");
+    EXPECT_THROW(model.operators(flatten(model), {.batch = 1,
+                                                  .sequence = 128,
+                                                  .compute = DType::float32,
+                                                  .attention = AttentionImplementation::flash_attention_2}),
+                 Error);
+}
+
 // An adapter's dropout keeps its mask and hands the low-rank product another input.
 TEST(Adapters, DropoutKeepsAMask) {
     const ModelGraph model = two_layers("meta-llama--Meta-Llama-3-8B");

@@ -186,13 +186,14 @@ TEST(TrainingJob, RefusesMeshesOfAnotherSize) {
 }
 
 TEST(TrainingJob, NamesParseBackToThemselves) {
-    for (const char* text : {"adamw:fused", "adamw:for-loop", "adam8bit", "sgd", "sgd-momentum"}) {
+    for (const char* text :
+         {"adamw:fused", "adamw:for-loop", "adam8bit", "sgd:fused", "adafactor:for-loop"}) {
         EXPECT_EQ(name(parse_optimizer(text)), text);
     }
     for (const char* text : {"none", "blocks", "every:3", "selective"}) {
         EXPECT_EQ(name(parse_activation_checkpointing(text)), text);
     }
-    for (const char* text : {"cross-entropy", "chunked:4", "fused:8", "none"}) {
+    for (const char* text : {"cross-entropy", "chunked:4", "fused", "fused:8", "cce", "none"}) {
         EXPECT_EQ(name(parse_loss(text)), text);
     }
     EXPECT_EQ(parse_strategy("full-shard"), Strategy::full_shard);
@@ -201,7 +202,14 @@ TEST(TrainingJob, NamesParseBackToThemselves) {
     for (const char* text : {"2", "0x4", "x", "2x8x1", "-1x2"}) {
         EXPECT_THROW(parse_mesh(text), Error) << text;
     }
-    EXPECT_THROW(parse_optimizer("sgd:fused"), Error);
+    for (const char* text : {"sdpa", "flash_attention_2", "eager"}) {
+        EXPECT_EQ(name(parse_attention(text)), text);
+    }
+    EXPECT_THROW(parse_loss("chunked:4097"), Error);
+    EXPECT_THROW(parse_loss("cce:2"), Error);
+    EXPECT_EQ(parse_attention("flash"), AttentionImplementation::flash_attention_2);
+    EXPECT_THROW(parse_attention("flash_attention_3"), Error);
+    EXPECT_THROW(parse_optimizer("adam8bit:fused"), Error);
     EXPECT_THROW(parse_activation_checkpointing("every"), Error);
 }
 

@@ -8,6 +8,7 @@
 
 #include "arguments.hpp"
 #include "fsdplan/cost.hpp"
+#include "schedule/optimizer.hpp"
 
 namespace fsdplan::cli {
 namespace {
@@ -45,6 +46,14 @@ std::string alternatives(const std::vector<std::string_view>& names) {
 std::string runtime_names() {
     std::vector<std::string_view> names;
     for (const RuntimeInfo* info : runtimes()) {
+        names.push_back(info->name);
+    }
+    return alternatives(names);
+}
+
+std::string optimizer_names() {
+    std::vector<std::string_view> names;
+    for (const OptimizerInfo* info : optimizers()) {
         names.push_back(info->name);
     }
     return alternatives(names);
@@ -108,11 +117,12 @@ void JobOptions::declare(Arguments& arguments) {
     arguments.list("--accumulate", accumulate, "micro-batches of a step; 1", 1, most);
     arguments.flag("--no-sync", no_sync, "reduce gradients in the last micro-batch only");
     arguments.list("--optimizer", optimizer,
-                   "adamw[:foreach|fused|for-loop], adam8bit, sgd or sgd-momentum; adamw:foreach", "NAME");
+                   optimizer_names() + "; adamw:foreach (see `fsdplan list optimizers`)", "NAME");
     arguments.list("--activation-checkpointing", activation_checkpointing,
                    "none, blocks, every:N or selective; none", "MODE");
-    arguments.list("--loss", loss, "cross-entropy, chunked:N, low-precision, fused:N or none; cross-entropy",
-                   "KIND");
+    arguments.list("--loss", loss,
+                   "cross-entropy, chunked:N, low-precision, fused[:N], cce or none; cross-entropy", "KIND");
+    arguments.list("--attention", attention, "sdpa, flash_attention_2 or eager; sdpa", "NAME");
     arguments.group("Precision");
     arguments.option("--param-dtype", param_dtype, "dtype to compute and gather in, or none; bfloat16",
                      "DTYPE");
@@ -190,6 +200,9 @@ std::vector<ListedJob> JobOptions::jobs(const ModelGraph& model, const Cluster& 
                          });
     combine<std::string>(jobs, "loss", loss,
                          [](TrainingJob& job, const std::string& text) { job.loss = parse_loss(text); });
+    combine<std::string>(jobs, "attention", attention, [](TrainingJob& job, const std::string& text) {
+        job.attention = parse_attention(text);
+    });
     for (ListedJob& listed : jobs) {
         TrainingJob& job = listed.job;
         job.mesh = mesh ? parse_mesh(*mesh) : usual_mesh(info, job.strategy, cluster);
@@ -233,6 +246,7 @@ std::vector<Assumption> JobOptions::assumptions(const ModelGraph& model, const T
     add("activation checkpointing", name(job.activation_checkpointing), !activation_checkpointing.empty(),
         "--activation-checkpointing", "");
     add("loss", name(job.loss), !loss.empty(), "--loss", "");
+    add("attention", std::string(name(job.attention)), !attention.empty(), "--attention", "");
     return out;
 }
 

@@ -41,6 +41,7 @@ struct JobOptions {
     std::vector<std::string> optimizer;
     std::vector<std::string> activation_checkpointing;
     std::vector<std::string> loss;
+    std::vector<std::string> attention;
     bool use_orig_params = false;
     std::optional<std::string> backward_prefetch;
     bool forward_prefetch = false;

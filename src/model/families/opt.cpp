@@ -184,7 +184,7 @@ constexpr DecoderFamily decoder_family{space, "OPTModel", heads, describe};
 // The model with a language head calls the decoder itself, not the model around it.
 Value forward(const Config& config, Eager& f, ModuleIndex top) {
     if (!is_causal_lm(decoder_family, f.tree(), top) ||
-        f.workload().attention != AttentionImplementation::sdpa) {
+        f.workload().attention == AttentionImplementation::eager) {
         return {};
     }
     const Value ids = token_ids(f);
@@ -192,9 +192,7 @@ Value forward(const Config& config, Eager& f, ModuleIndex top) {
         const ModuleIndex decoder = layer::child(f, layer::child(f, top, "model"), "decoder");
         const Value hidden =
             f.call(decoder, {&ids}, [&] { return decoder_forward(config, f, decoder, ids); });
-        const Value logits = layer::linear(f, layer::child(f, top, "lm_head"), hidden);
-        f.use_as(logits, Storage::Use::logits);
-        return causal_lm_loss(f, logits);
+        return head_and_loss(f, layer::child(f, top, "lm_head"), hidden);
     });
 }
 

@@ -158,7 +158,7 @@ void question_answering(const Config& config, const Place& place) {
 
 Value forward(const Config& config, Eager& f, ModuleIndex top) {
     if (short_name(f.tree().class_info(top).name) != classes.full("ForConditionalGeneration") ||
-        f.workload().attention != AttentionImplementation::sdpa) {
+        f.workload().attention != AttentionImplementation::sdpa || f.workload().loss.in_pieces()) {
         return {};
     }
     const T5 c(config);

@@ -6,6 +6,7 @@
 #include "schedule/fsdp1_handle.hpp"
 #include "schedule/fsdp1_order.hpp"
 #include "schedule/fsdp1_reduction.hpp"
+#include "schedule/fsdp1_refusals.hpp"
 #include "schedule/gradient_norm.hpp"
 #include "schedule/optimizer_step.hpp"
 
@@ -180,7 +181,7 @@ public:
                 step_over(h, local);
             }
         }
-        emit_optimizer(emit_, job_, local);
+        emit_optimizer(emit_, job_, local, loop_.multiprocessors());
     }
 
     void zero_grad() override {
@@ -366,9 +367,10 @@ private:
 
     void step_over(Handle& h, LocalParameters& local) {
         const auto add = [&](std::int64_t numel, bool& has_states) {
-            local.add(numel, h.settings.orig);
+            const LocalParameter parameter{.numel = numel, .dtype = h.settings.orig};
+            local.add(parameter);
             if (!has_states && numel > 0) {
-                create_states(emit_, job_, numel, h.settings.orig);
+                create_states(emit_, job_, parameter);
                 has_states = true;
             }
         };
@@ -420,6 +422,8 @@ constinit const RuntimeInfo fsdp1{
     .has_units = true,
     .strategies = strategies,
     .lower = lower_fsdp1,
+    .parameters = ParameterForm::flat,
+    .refusals = fsdp1::refusals,
     .tracks_whole_units = true,
 };
 

@@ -5,6 +5,7 @@
 #include "schedule/fsdp2_gradient.hpp"
 #include "schedule/fsdp2_group.hpp"
 #include "schedule/fsdp2_reduction.hpp"
+#include "schedule/fsdp2_refusals.hpp"
 #include "schedule/gradient_norm.hpp"
 #include "schedule/optimizer_step.hpp"
 
@@ -193,15 +194,19 @@ public:
         for (Group& g : groups_) {
             for (Member& m : g.members) {
                 if (m.has_sharded_gradient) {
+                    const LocalParameter parameter{.numel = m.owned_numel,
+                                                   .dtype = m.orig,
+                                                   .shape = loop_.tree.tensors[at(m.tensor)].shape,
+                                                   .ranks = job_.mesh.shard};
                     if (!m.has_states) {
-                        create_states(emit_, job_, m.owned_numel, m.orig);
+                        create_states(emit_, job_, parameter);
                         m.has_states = true;
                     }
-                    local.add(m.owned_numel, m.orig);
+                    local.add(parameter);
                 }
             }
         }
-        emit_optimizer(emit_, job_, local);
+        emit_optimizer(emit_, job_, local, loop_.multiprocessors());
     }
 
     void zero_grad() override {
@@ -326,6 +331,8 @@ constinit const RuntimeInfo fsdp2{
     .has_units = true,
     .strategies = strategies,
     .lower = lower_fsdp2,
+    .parameters = ParameterForm::rows,
+    .refusals = fsdp2::refusals,
 };
 
 }  // namespace builtin::runtime

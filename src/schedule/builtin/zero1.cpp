@@ -19,6 +19,7 @@ constinit const RuntimeInfo zero1{
     .has_units = false,
     .strategies = strategies,
     .lower = [](const LoweringInput& input) { return lower_zero(input, 1); },
+    .parameters = ParameterForm::flat,
 };
 
 }  // namespace builtin::runtime

@@ -13,6 +13,7 @@
 #include "fsdplan/wrap.hpp"
 #include "model/family.hpp"
 #include "model/importer.hpp"
+#include "schedule/optimizer.hpp"
 
 namespace fsdplan::cli {
 namespace {
@@ -37,6 +38,18 @@ void print_runtimes() {
     fmt::print("runtimes (--runtime)\n");
     for (const RuntimeInfo* runtime : runtimes()) {
         print_entry(runtime->name, runtime->help);
+    }
+}
+
+void print_optimizers() {
+    fmt::print("optimizers (--optimizer), NAME or NAME:IMPLEMENTATION\n");
+    for (const OptimizerInfo* entry : optimizers()) {
+        std::vector<std::string_view> words;
+        for (const Optimizer::Implementation implementation : entry->implementations) {
+            words.push_back(name(implementation));
+        }
+        print_entry(entry->name,
+                    fmt::format("{}{}{}", entry->help, words.empty() ? "" : "; ", fmt::join(words, ", ")));
     }
 }
 
@@ -109,9 +122,10 @@ struct Topic {
     void (*print_among_all)() = print;
 };
 
-constexpr std::array<Topic, 6> topics{{
+constexpr std::array<Topic, 7> topics{{
     {.name = "policies", .print = print_policies},
     {.name = "runtimes", .print = print_runtimes},
+    {.name = "optimizers", .print = print_optimizers},
     {.name = "files", .print = print_files},
     {.name = "types", .print = print_types},
     {.name = "recordings", .print = print_recordings},
@@ -156,7 +170,9 @@ namespace fsdplan::builtin::command {
 extern const cli::CommandInfo list;
 constinit const cli::CommandInfo list{
     .name = "list",
-    .help = "the policies, runtimes, model formats, recordings and PyTorch versions that are built in",
+    .help =
+        "the policies, runtimes, optimizers, model formats, recordings and PyTorch versions that are built "
+        "in",
     .example = "fsdplan list versions",
     .setup = [](cli::Arguments& arguments) -> std::function<int()> {
         const auto topic = std::make_shared<std::optional<std::string>>();
