@@ -109,6 +109,9 @@ public:
     /// As constructed with these; keeps its storage.
     void reset(Bytes memory, const AllocatorOptions& options);
 
+    /// Makes room for so many blocks, so that their table need not move while it grows.
+    void reserve(std::size_t blocks) { blocks_.reserve(blocks); }
+
     /// Device memory that does not belong to this allocator (contexts, NCCL); the driver cannot hand it out.
     void set_used_by_others(Bytes bytes) { used_by_others_ = bytes.count; }
     /// torch.cuda.set_per_process_memory_fraction. Throws Error(input) outside of [0, 1].
@@ -229,7 +232,12 @@ private:
     std::int64_t segment_bytes(std::int64_t rounded_size) const;
     std::int64_t page_bytes(std::int32_t pool) const;
     bool splits(std::int32_t pool, std::int64_t size, std::int64_t rest) const;
-    void need_stream(int stream);
+    void need_stream(int stream) {
+        if (static_cast<std::size_t>(stream) >= streams_.size()) {
+            add_streams(stream);
+        }
+    }
+    void add_streams(int last);
     BlockView view(std::int32_t block) const;
 
     void insert_free(std::int32_t block);
@@ -251,6 +259,7 @@ private:
     std::int32_t absorb_next(std::int32_t block);
     void drop_block(std::int32_t block);
     std::int32_t merge(std::int32_t block);
+    std::int32_t new_slot();
     std::int32_t new_segment(std::int32_t pool, std::int64_t bytes, State state);
 
     void poll();

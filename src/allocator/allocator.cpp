@@ -57,7 +57,7 @@ void CachingAllocator::set_memory_fraction(double fraction) {
                             : AllocatorOptions::unlimited;
 }
 
-std::int64_t CachingAllocator::rounded(std::int64_t size) const {
+inline std::int64_t CachingAllocator::rounded(std::int64_t size) const {
     if (size < min_block) {
         return min_block;
     }
@@ -78,12 +78,10 @@ bool CachingAllocator::splits(std::int32_t pool, std::int64_t size, std::int64_t
     return size < options_.max_split_bytes && rest > small_limit;
 }
 
-void CachingAllocator::need_stream(int stream) {
-    FSDPLAN_ASSERT(stream >= 0 && stream < most_streams, "streams are numbered from 0");
-    if (static_cast<std::size_t>(stream) >= streams_.size()) {
-        streams_.resize(static_cast<std::size_t>(stream) + 1);
-        pools_.resize(2 * streams_.size());
-    }
+void CachingAllocator::add_streams(int last) {
+    FSDPLAN_ASSERT(last >= 0 && last < most_streams, "streams are numbered from 0");
+    streams_.resize(static_cast<std::size_t>(last) + 1);
+    pools_.resize(2 * streams_.size());
 }
 
 // The free blocks of a pool: a sorted array with one entry a size, and below each entry a pairing heap over
@@ -172,7 +170,7 @@ void CachingAllocator::erase_free(std::int32_t block) {
 }
 
 /// erase_free() of the lowest block of the size at `place`.
-void CachingAllocator::erase_first(Pool& pool, std::size_t place) {
+inline void CachingAllocator::erase_first(Pool& pool, std::size_t place) {
     const std::int32_t block = block_of(pool.free[place]);
     const std::int32_t rest = meld_children(block);
     if (rest >= 0) {
@@ -213,7 +211,7 @@ std::int32_t CachingAllocator::least_extended(const Pool& pool, std::size_t plac
 }
 
 /// Of the smallest free blocks of at least this size.
-std::size_t CachingAllocator::place_for(const Pool& pool, std::int64_t size) {
+inline std::size_t CachingAllocator::place_for(const Pool& pool, std::int64_t size) {
     return count_before(pool.free.data(), pool.free.size(), key_of(size, 0));
 }
 
@@ -234,19 +232,6 @@ std::int32_t CachingAllocator::best_fit(const Pool& pool, std::int64_t size, std
 }
 
 // Block records.
-
-std::int32_t CachingAllocator::new_block() {
-    if (unused_blocks_ >= 0) {
-        const std::int32_t block = unused_blocks_;
-        unused_blocks_ = blocks_[at(block)].next;
-        return block;
-    }
-    if (blocks_.size() > block_mask) {
-        throw Error(ErrorKind::input, "allocator", "more than 67 million blocks at a time");
-    }
-    blocks_.emplace_back();
-    return static_cast<std::int32_t>(blocks_.size() - 1);
-}
 
 /// Cuts `block` down to `bytes` and returns a new block for what lies behind, of the same state.
 std::int32_t CachingAllocator::split(std::int32_t block, std::int64_t bytes) {

@@ -67,6 +67,19 @@ inline std::size_t count_before(const std::uint64_t* keys, std::size_t size, std
 
 namespace fsdplan {
 
+inline std::int32_t CachingAllocator::new_block() {
+    if (unused_blocks_ >= 0) {
+        const std::int32_t block = unused_blocks_;
+        unused_blocks_ = blocks_[allocator::at(block)].next;
+        return block;
+    }
+    if (blocks_.size() > allocator::block_mask) {
+        throw Error(ErrorKind::input, "allocator", "more than 67 million blocks at a time");
+    }
+    blocks_.emplace_back();
+    return static_cast<std::int32_t>(blocks_.size() - 1);
+}
+
 /// Visits a block and everything below it in its heap.
 template <class Visitor>
 void CachingAllocator::for_each_of_size(std::int32_t root, const Visitor& visit) const {

@@ -18,18 +18,23 @@ std::int64_t CachingAllocator::page_bytes(std::int32_t pool) const {
     return is_small(pool) ? small_segment : options_.large_segment_bytes;
 }
 
+inline std::int32_t CachingAllocator::new_slot() {
+    if (unused_segments_.empty()) {
+        segments_.emplace_back();
+        return static_cast<std::int32_t>(segments_.size() - 1);
+    }
+    const std::int32_t slot = unused_segments_.back();
+    unused_segments_.pop_back();
+    return slot;
+}
+
 std::int32_t CachingAllocator::new_segment(std::int32_t pool, std::int64_t bytes, State state) {
     constexpr std::int64_t last_address = std::int64_t{1} << 62U;
     if (next_address_ > last_address) {
         throw Error(ErrorKind::input, "allocator", "addresses of segments are used up");
     }
     const std::int32_t block = new_block();
-    if (unused_segments_.empty()) {
-        unused_segments_.push_back(static_cast<std::int32_t>(segments_.size()));
-        segments_.emplace_back();
-    }
-    const std::int32_t slot = unused_segments_.back();
-    unused_segments_.pop_back();
+    const std::int32_t slot = new_slot();
     segments_[at(slot)] = {
         .number = next_number_++, .address = next_address_, .bytes = bytes, .first = block};
     blocks_[at(block)] = {.address = next_address_,
@@ -66,14 +71,14 @@ std::int32_t CachingAllocator::grow(const Request& request) {
     return block;
 }
 
-std::int32_t CachingAllocator::ask(const Request& request) {
+inline std::int32_t CachingAllocator::ask(const Request& request) {
     if (statistics_.reserved_bytes + segment_bytes(request.bytes) > limit_) {
         return -1;
     }
     return options_.expandable_segments ? ask_for_pages(request) : ask_for_segment(request);
 }
 
-std::int32_t CachingAllocator::ask_for_segment(const Request& request) {
+inline std::int32_t CachingAllocator::ask_for_segment(const Request& request) {
     const std::int64_t bytes = segment_bytes(request.bytes);
     if (round_up(bytes, granule) > device_free_bytes()) {
         log({.kind = DriverCall::Kind::refused, .bytes = bytes});

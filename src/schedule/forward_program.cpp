@@ -129,18 +129,6 @@ void read_in_a_row(ForwardProgram& out) {
 
 }  // namespace
 
-std::span<const std::int32_t> ForwardProgram::sources(std::int32_t call) const {
-    const auto begin = static_cast<std::size_t>(source_begin[static_cast<std::size_t>(call)]);
-    const auto end = static_cast<std::size_t>(source_begin[static_cast<std::size_t>(call) + 1]);
-    return std::span(source).subspan(begin, end - begin);
-}
-
-std::span<const TensorIndex> ForwardProgram::parameters(std::int32_t call) const {
-    const auto begin = static_cast<std::size_t>(parameter_begin[static_cast<std::size_t>(call)]);
-    const auto end = static_cast<std::size_t>(parameter_begin[static_cast<std::size_t>(call) + 1]);
-    return std::span(parameter).subspan(begin, end - begin);
-}
-
 ForwardProgram forward_program(const ModuleTree& tree, const ForwardCalls& recorded,
                                std::span<const TensorIndex> unread, const OperatorGraph* operators) {
     ForwardProgram out;

@@ -23,11 +23,21 @@ struct ForwardProgram {
     std::vector<std::int32_t> parameter_begin;
     std::vector<TensorIndex> parameter;
 
-    std::span<const std::int32_t> sources(std::int32_t call) const;
-    std::span<const TensorIndex> parameters(std::int32_t call) const;
+    std::span<const std::int32_t> sources(std::int32_t call) const { return of(call, source_begin, source); }
+    std::span<const TensorIndex> parameters(std::int32_t call) const {
+        return of(call, parameter_begin, parameter);
+    }
     /// True when call `inner` happens inside `outer`, or is it.
     bool inside(std::int32_t inner, std::int32_t outer) const {
         return inner >= outer && inner < calls[static_cast<std::size_t>(outer)].end;
+    }
+
+private:
+    template <typename Item>
+    static std::span<const Item> of(std::int32_t call, const std::vector<std::int32_t>& begin,
+                                    const std::vector<Item>& items) {
+        const auto at = static_cast<std::size_t>(call);
+        return {items.data() + begin[at], items.data() + begin[at + 1]};
     }
 };
 

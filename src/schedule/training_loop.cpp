@@ -16,12 +16,17 @@ std::vector<LoopUnit> units_of(const LoweringInput& input) {
         added.plan = &unit;
         added.modules = unit.modules.empty() ? std::vector{unit.module} : unit.modules;
         std::ranges::sort(added.modules);
-        for (const ModuleIndex m : added.modules) {
-            added.name += (m == added.modules.front() ? "" : ",") + input.tree.path(m);
-        }
     }
     std::ranges::stable_sort(units, {}, [](const LoopUnit& unit) { return unit.modules.front(); });
     return units;
+}
+
+std::string name_of(const LoopUnit& unit, const ModuleTree& tree) {
+    std::string name;
+    for (const ModuleIndex m : unit.modules) {
+        name += (m == unit.modules.front() ? "" : ",") + tree.path(m);
+    }
+    return name;
 }
 
 std::vector<std::int32_t> units_of_tensors(const LoweringInput& input, const std::vector<LoopUnit>& units) {
@@ -79,7 +84,7 @@ TrainingLoop::TrainingLoop(const LoweringInput& input, Schedule& out)
       graph_(program, borders_, unit_of_call_, job.activation_checkpointing, tape) {
     reserve();
     for (const LoopUnit& unit : units) {
-        out.units.push_back(unit.name);
+        out.units.push_back(name_of(unit, tree));
     }
     computation_ = computation_of(input, program, emit);
     for (std::int32_t c = 0; c < static_cast<std::int32_t>(program.calls.size()); ++c) {

@@ -54,7 +54,6 @@ public:
 /// A unit as the loop sees it.
 struct LoopUnit {
     const Unit* plan = nullptr;
-    std::string name;
     std::vector<ModuleIndex> modules;  ///< in the order of the tree
 };
 

@@ -1,12 +1,7 @@
 #include "simulate/device_memory.hpp"
 
 #include <algorithm>
-#include <array>
-#include <limits>
 #include <map>
-#include <optional>
-
-#include "simulate/lanes.hpp"
 
 namespace fsdplan {
 namespace {
@@ -26,6 +21,7 @@ DeviceMemory::DeviceMemory(const Schedule& schedule, const MemorySetup& setup, A
       addresses_(log == nullptr ? 0 : schedule.buffers.size()),
       users_(schedule.buffers.size()),
       next_base_(first_address) {
+    allocator_.reserve(schedule.buffers.size());
     allocator_.set_used_by_others(setup.used_by_others);
     allocator_.log_driver_calls(true);
     if (events_ != nullptr) {
@@ -35,17 +31,7 @@ DeviceMemory::DeviceMemory(const Schedule& schedule, const MemorySetup& setup, A
 }
 
 void DeviceMemory::apply(std::size_t op, std::int64_t time_ns) {
-    const Op& what = schedule_.ops[op];
-    const auto buffer = static_cast<std::size_t>(what.target);
-    segments_changed_ = 0;
-    if (schedule_.buffers[buffer].on_host) {
-        if (what.kind != OpKind::use) {
-            log_.apply(schedule_, op, schedule_.buffers[buffer].bytes,
-                       allocator_.statistics().reserved_bytes);
-        }
-        return;
-    }
-    switch (what.kind) {
+    switch (schedule_.ops[op].kind) {
         case OpKind::allocate:
             allocate(op, time_ns);
             break;
@@ -53,62 +39,88 @@ void DeviceMemory::apply(std::size_t op, std::int64_t time_ns) {
             free(op, time_ns);
             break;
         case OpKind::use:
-            if (what.stream != schedule_.buffers[buffer].stream && blocks_[buffer] != no_block) {
-                users_[buffer] |= 1U << static_cast<unsigned>(what.stream);
-                allocator_.record_stream(blocks_[buffer], static_cast<int>(what.stream));
-            }
+            use(op);
             break;
         case OpKind::relabel:
-            log_.apply(schedule_, op, 0, allocator_.statistics().reserved_bytes);
+            relabel(op);
             break;
         default:
             break;
     }
 }
 
+std::int64_t DeviceMemory::segments_changed() const {
+    return std::ranges::count_if(allocator_.driver_calls(), [](const DriverCall& call) {
+        return call.kind != DriverCall::Kind::refused;
+    });
+}
+
+void DeviceMemory::use(std::size_t op) {
+    const Op& what = schedule_.ops[op];
+    const auto index = static_cast<std::size_t>(what.target);
+    if (what.stream != schedule_.buffers[index].stream && blocks_[index] != no_block) {
+        users_[index] |= 1U << static_cast<unsigned>(what.stream);
+        allocator_.record_stream(blocks_[index], static_cast<int>(what.stream));
+    }
+}
+
+void DeviceMemory::relabel(std::size_t op) {
+    log_.relabel(op, static_cast<std::size_t>(schedule_.ops[op].target),
+                 allocator_.statistics().reserved_bytes);
+}
+
 void DeviceMemory::allocate(std::size_t op, std::int64_t time_ns) {
     const auto index = static_cast<std::size_t>(schedule_.ops[op].target);
     const Buffer& buffer = schedule_.buffers[index];
     allocator_.clear_driver_calls();
+    if (buffer.on_host) {
+        log_.allocate(op, index, buffer.bytes, allocator_.statistics().reserved_bytes);
+        return;
+    }
     const Allocation got = allocator_.allocate({buffer.bytes}, static_cast<int>(buffer.stream));
-    segments_changed_ = std::ranges::count_if(allocator_.driver_calls(), [](const DriverCall& call) {
-        return call.kind != DriverCall::Kind::refused;
-    });
-    const AllocatorStatistics& statistics = allocator_.statistics();
     if (events_ != nullptr) {
         write_completed(time_ns);
         write_down(op, time_ns);
     }
     if (got.out_of_memory()) {
-        log_.profile().out_of_memory = OutOfMemory{.op = static_cast<std::int32_t>(op),
-                                                   .requested_bytes = buffer.bytes,
-                                                   .allocated_bytes = statistics.allocated_bytes,
-                                                   .reserved_bytes = statistics.reserved_bytes,
-                                                   .free_bytes = allocator_.device_free_bytes()};
-        if (events_ != nullptr) {
-            events_->events.push_back({.kind = AllocatorEvent::Kind::out_of_memory,
-                                       .op = static_cast<std::int32_t>(op),
-                                       .buffer = static_cast<std::int32_t>(index),
-                                       .stream = static_cast<int>(buffer.stream),
-                                       .bytes = buffer.bytes,
-                                       .device_free_bytes = allocator_.device_free_bytes(),
-                                       .time_ns = time_ns});
-        }
+        run_out(op, time_ns);
         return;
     }
     blocks_[index] = got.block;
     users_[index] = 0;
-    log_.apply(schedule_, op, got.block_bytes, statistics.reserved_bytes);
+    log_.allocate(op, index, got.block_bytes, allocator_.statistics().reserved_bytes);
     if (events_ != nullptr && got.block != no_block) {
         addresses_[index] = base_[static_cast<std::size_t>(got.segment)] + got.offset_bytes;
-        events_->events.push_back({.kind = AllocatorEvent::Kind::alloc,
-                                   .op = static_cast<std::int32_t>(op),
-                                   .buffer = static_cast<std::int32_t>(index),
-                                   .stream = static_cast<int>(buffer.stream),
-                                   .address = addresses_[index],
-                                   .bytes = buffer.bytes,
-                                   .time_ns = time_ns});
+        AllocatorEvent event = event_of(AllocatorEvent::Kind::alloc, op, time_ns);
+        event.address = addresses_[index];
+        events_->events.push_back(event);
     }
+}
+
+void DeviceMemory::run_out(std::size_t op, std::int64_t time_ns) {
+    AllocatorEvent event = event_of(AllocatorEvent::Kind::out_of_memory, op, time_ns);
+    event.device_free_bytes = allocator_.device_free_bytes();
+    const AllocatorStatistics& statistics = allocator_.statistics();
+    log_.run_out({.op = event.op,
+                  .requested_bytes = event.bytes,
+                  .allocated_bytes = statistics.allocated_bytes,
+                  .reserved_bytes = statistics.reserved_bytes,
+                  .free_bytes = event.device_free_bytes});
+    if (events_ != nullptr) {
+        events_->events.push_back(event);
+    }
+}
+
+/// What an event about the buffer of an operation always says.
+AllocatorEvent DeviceMemory::event_of(AllocatorEvent::Kind kind, std::size_t op, std::int64_t time_ns) const {
+    const std::int32_t buffer = schedule_.ops[op].target;
+    const Buffer& asked = schedule_.buffers[static_cast<std::size_t>(buffer)];
+    return {.kind = kind,
+            .op = static_cast<std::int32_t>(op),
+            .buffer = buffer,
+            .stream = static_cast<int>(asked.stream),
+            .bytes = asked.bytes,
+            .time_ns = time_ns};
 }
 
 void DeviceMemory::free(std::size_t op, std::int64_t time_ns) {
@@ -118,17 +130,12 @@ void DeviceMemory::free(std::size_t op, std::int64_t time_ns) {
         allocator_.free(block);
         blocks_[index] = no_block;
     }
-    log_.apply(schedule_, op, 0, allocator_.statistics().reserved_bytes);
+    log_.free(op, index, allocator_.statistics().reserved_bytes);
     if (events_ == nullptr || block == no_block) {
         return;
     }
-    AllocatorEvent event{.kind = AllocatorEvent::Kind::free_requested,
-                         .op = static_cast<std::int32_t>(op),
-                         .buffer = static_cast<std::int32_t>(index),
-                         .stream = static_cast<int>(schedule_.buffers[index].stream),
-                         .address = addresses_[index],
-                         .bytes = schedule_.buffers[index].bytes,
-                         .time_ns = time_ns};
+    AllocatorEvent event = event_of(AllocatorEvent::Kind::free_requested, op, time_ns);
+    event.address = addresses_[index];
     events_->events.push_back(event);
     event.kind = AllocatorEvent::Kind::free_completed;
     if (users_[index] == 0) {
@@ -245,107 +252,7 @@ MemoryProfile DeviceMemory::take() {
     if (events_ != nullptr) {
         write_segments();
     }
-    return log_.take(schedule_);
-}
-
-namespace {
-
-/// How far the streams have come for certain, from the program alone: positions are operations.
-class Certain {
-public:
-    using Positions = std::array<std::int64_t, stream_count>;
-
-    Certain(const Schedule& schedule, bool follows_waits)
-        : at_record_(schedule.ops.size()), follows_waits_(follows_waits) {
-        for (Positions& stream : streams_) {
-            stream.fill(-1);
-        }
-    }
-
-    void step(const Schedule& schedule, std::size_t i) {
-        const Op& op = schedule.ops[i];
-        if (!on_stream(op.kind)) {
-            return;
-        }
-        Positions& stream = streams_[static_cast<std::size_t>(op.stream)];
-        if (op.kind == OpKind::wait && op.target >= 0 && follows_waits_) {
-            const Positions& event = at_record_[static_cast<std::size_t>(op.target)];
-            std::ranges::transform(stream, event, stream.begin(),
-                                   [](std::int64_t a, std::int64_t b) { return std::max(a, b); });
-        }
-        stream[static_cast<std::size_t>(op.stream)] = static_cast<std::int64_t>(i);
-        if (op.kind == OpKind::record) {
-            if (follows_waits_) {
-                at_record_[i] = stream;
-            } else {
-                at_record_[i].fill(-1);
-                at_record_[i][static_cast<std::size_t>(op.stream)] = static_cast<std::int64_t>(i);
-            }
-        }
-    }
-
-    const Positions& at_record(std::int32_t op) const { return at_record_[static_cast<std::size_t>(op)]; }
-    std::int64_t issued(std::size_t stream) const { return streams_[stream][stream]; }
-
-private:
-    std::array<Positions, stream_count> streams_{};
-    std::vector<Positions> at_record_;
-    bool follows_waits_;
-};
-
-bool touches_memory(OpKind kind) {
-    return kind == OpKind::allocate || kind == OpKind::free || kind == OpKind::use || kind == OpKind::relabel;
-}
-
-}  // namespace
-
-MemoryProfile device_memory(const Schedule& schedule, const Timeline& timeline, const MemorySetup& setup,
-                            FreeTiming timing, AllocatorLog* log) {
-    DeviceMemory memory(schedule, setup, log);
-    CachingAllocator& allocator = memory.allocator();
-    const bool by_clock = timing == FreeTiming::by_clock;
-    std::optional<Certain> certain;
-    if (timing == FreeTiming::when_known || timing == FreeTiming::when_waited_for) {
-        certain.emplace(schedule, timing == FreeTiming::when_known);
-    }
-    if (timing == FreeTiming::at_once) {
-        allocator.reached_everywhere(std::numeric_limits<std::int64_t>::max());
-    }
-    std::array<std::int64_t, stream_count> stream_end{};
-    Certain::Positions reached{};
-    reached.fill(-1);
-    for (std::size_t i = 0; i < schedule.ops.size() && !memory.out_of_memory(); ++i) {
-        const Op& op = schedule.ops[i];
-        if (on_stream(op.kind)) {
-            stream_end[static_cast<std::size_t>(op.stream)] = timeline.end_ns[i];
-        }
-        if (certain) {
-            certain->step(schedule, i);
-            if (op.kind == OpKind::block && op.target >= 0) {
-                const Certain::Positions& event = certain->at_record(op.target);
-                for (std::size_t s = 0; s < stream_count; ++s) {
-                    reached[s] = std::max(reached[s], event[s]);
-                    allocator.reached(static_cast<int>(s), reached[s]);
-                }
-            }
-        }
-        if (!touches_memory(op.kind)) {
-            continue;
-        }
-        if (op.kind == OpKind::free) {
-            const std::uint32_t users = memory.users(static_cast<std::size_t>(op.target));
-            for (std::size_t s = 0; s < stream_count && (users >> s) != 0; ++s) {
-                if (((users >> s) & 1U) != 0) {
-                    allocator.issued(static_cast<int>(s), certain ? certain->issued(s) : stream_end[s]);
-                }
-            }
-        } else if (op.kind == OpKind::allocate && by_clock) {
-            allocator.reached_everywhere(timeline.issued_ns[i]);
-        }
-        memory.begin(i);
-        memory.apply(i, timeline.issued_ns[i]);
-    }
-    return memory.take();
+    return log_.take();
 }
 
 }  // namespace fsdplan

@@ -16,15 +16,20 @@ public:
     DeviceMemory(const Schedule& schedule, const MemorySetup& setup, AllocatorLog* log);
 
     CachingAllocator& allocator() { return allocator_; }
-    /// Streams that used the buffer since it was allocated, a bit each.
-    std::uint32_t users(std::size_t buffer) const { return users_[buffer]; }
+    /// Streams that have used the buffer that operation `op` is about since it was allocated, a bit each.
+    std::uint32_t users(std::size_t op) const {
+        return users_[static_cast<std::size_t>(schedule_.ops[op].target)];
+    }
     bool out_of_memory() const { return log_.profile().out_of_memory.has_value(); }
-    /// Segments (or runs of pages) that the last operation took or gave back.
-    std::int64_t segments_changed() const { return segments_changed_; }
+    /// Segments (or runs of pages) that the last allocation took or gave back.
+    std::int64_t segments_changed() const;
 
-    /// In front of every operation that apply() gets.
-    void begin(std::size_t op) { log_.begin(schedule_, op); }
-    /// An allocate, free, use or relabel at the host's time. Not after out_of_memory().
+    // The operations, none after out_of_memory(). The host's time goes into the log of events alone.
+    void allocate(std::size_t op, std::int64_t time_ns);
+    void free(std::size_t op, std::int64_t time_ns);
+    void use(std::size_t op);
+    void relabel(std::size_t op);
+    /// Whichever of them `op` is; others leave memory alone.
     void apply(std::size_t op, std::int64_t time_ns);
 
     MemoryProfile take();
@@ -35,8 +40,8 @@ private:
         AllocatorEvent event;
     };
 
-    void allocate(std::size_t op, std::int64_t time_ns);
-    void free(std::size_t op, std::int64_t time_ns);
+    void run_out(std::size_t op, std::int64_t time_ns);
+    AllocatorEvent event_of(AllocatorEvent::Kind kind, std::size_t op, std::int64_t time_ns) const;
     void write_down(std::size_t op, std::int64_t time_ns);
     void write_completed(std::int64_t time_ns);
     void write_segments();
@@ -48,7 +53,6 @@ private:
     std::vector<BlockIndex> blocks_;  // of each buffer
     std::vector<std::int64_t> addresses_;
     std::vector<std::uint32_t> users_;
-    std::int64_t segments_changed_ = 0;
 
     // For the log alone.
     std::vector<Pending> pending_;    // freed, but perhaps not completely

@@ -1,4 +1,3 @@
-#include <algorithm>
 #include <map>
 
 #include "fsdplan/simulate.hpp"
@@ -6,55 +5,38 @@
 
 namespace fsdplan {
 
-void MemoryLog::apply(const Schedule& schedule, std::size_t at, std::int64_t device_bytes,
-                      std::int64_t reserved_bytes) {
-    const Op& op = schedule.ops[at];
-    const Buffer& buffer = schedule.buffers[static_cast<std::size_t>(op.target)];
-    const bool on_host = buffer.on_host;
-    Held& held = held_[static_cast<std::size_t>(op.target)];
-    const auto change = [&](Category category, std::int64_t bytes) {
-        if (on_host) {
-            host_bytes_ += bytes;
-            profile_.host_peak_bytes = std::max(profile_.host_peak_bytes, host_bytes_);
-            return;
-        }
-        allocated_bytes_ += bytes;
-        profile_.changes.push_back({.op = static_cast<std::int32_t>(at),
-                                    .buffer = op.target,
-                                    .category = category,
-                                    .delta_bytes = bytes,
-                                    .allocated_bytes = allocated_bytes_,
-                                    .reserved_bytes = reserved_bytes});
-    };
-    switch (op.kind) {
-        case OpKind::allocate:
-            held = {.bytes = device_bytes, .category = buffer.category};
-            change(held.category, device_bytes);
-            break;
-        case OpKind::free:
-            change(held.category, -held.bytes);
-            break;
-        case OpKind::relabel:
-            change(held.category, -held.bytes);
-            held.category = static_cast<Category>(op.detail);
-            change(held.category, held.bytes);
-            break;
-        default:
-            break;
-    }
-    if (allocated_bytes_ > profile_.peak.allocated_bytes) {
-        profile_.peak.allocated_bytes = allocated_bytes_;
-        profile_.peak.op = static_cast<std::int32_t>(at);
-    }
-    if (!profile_.iteration_peak_bytes.empty()) {
-        std::int64_t& peak = profile_.iteration_peak_bytes.back();
-        peak = std::max(peak, allocated_bytes_);
+MemoryLog::MemoryLog(const Schedule& schedule) : schedule_(schedule), held_(schedule.buffers.size()) {
+    // Most buffers come and go about once; more room comes as it is needed.
+    profile_.changes.reserve(2 * schedule.buffers.size());
+    if (!schedule.iteration_begin.empty()) {
+        next_iteration_ = static_cast<std::size_t>(schedule.iteration_begin.front());
     }
 }
 
-MemoryProfile MemoryLog::take(const Schedule& schedule) {
-    if (!schedule.ops.empty() && !profile_.out_of_memory) {
-        begin(schedule, schedule.ops.size() - 1);  // iterations that left memory alone
+void MemoryLog::begin_iterations(std::size_t op) {
+    while (op >= next_iteration_) {
+        profile_.iteration_peak_bytes.push_back(allocated_bytes_);
+        const std::size_t begun = profile_.iteration_peak_bytes.size();
+        next_iteration_ = begun < schedule_.iteration_begin.size()
+                              ? static_cast<std::size_t>(schedule_.iteration_begin[begun])
+                              : no_iteration;
+    }
+}
+
+void MemoryLog::relabel(std::size_t op, std::size_t buffer, std::int64_t reserved_bytes) {
+    change(op, buffer, -held_[buffer], reserved_bytes);
+    held_[buffer].category = static_cast<Category>(schedule_.ops[op].detail);
+    change(op, buffer, held_[buffer], reserved_bytes);
+}
+
+void MemoryLog::run_out(const OutOfMemory& out_of_memory) {
+    begin(static_cast<std::size_t>(out_of_memory.op));
+    profile_.out_of_memory = out_of_memory;
+}
+
+MemoryProfile MemoryLog::take() {
+    if (!schedule_.ops.empty() && !profile_.out_of_memory) {
+        begin(schedule_.ops.size() - 1);  // iterations that left memory alone
     }
     // The peak is known now: play the changes up to it once more for what it consists of.
     for (const MemoryChange& change : profile_.changes) {
@@ -95,13 +77,22 @@ std::vector<std::int32_t> live_at_peak(const MemoryProfile& profile) {
 MemoryProfile program_memory(const Schedule& schedule) {
     MemoryLog log(schedule);
     for (std::size_t i = 0; i < schedule.ops.size(); ++i) {
-        const Op& op = schedule.ops[i];
-        log.begin(schedule, i);
-        if (op.kind == OpKind::allocate || op.kind == OpKind::free || op.kind == OpKind::relabel) {
-            log.apply(schedule, i, schedule.buffers[static_cast<std::size_t>(op.target)].bytes, 0);
+        const auto buffer = static_cast<std::size_t>(schedule.ops[i].target);
+        switch (schedule.ops[i].kind) {
+            case OpKind::allocate:
+                log.allocate(i, buffer, schedule.buffers[buffer].bytes, 0);
+                break;
+            case OpKind::free:
+                log.free(i, buffer, 0);
+                break;
+            case OpKind::relabel:
+                log.relabel(i, buffer, 0);
+                break;
+            default:
+                break;
         }
     }
-    return log.take(schedule);
+    return log.take();
 }
 
 }  // namespace fsdplan

@@ -28,12 +28,7 @@ public:
     Effect on_host(std::size_t op, const std::array<std::int64_t, stream_count>& issued,
                    const std::array<std::int64_t, stream_count>& done) override {
         const OpKind kind = schedule_.ops[op].kind;
-        if (memory_.out_of_memory()) {
-            return {};
-        }
-        // Iterations begin with whatever operation; those that come to the host tell in time.
-        memory_.begin(op);
-        if (kind == OpKind::host || kind == OpKind::mark) {
+        if (memory_.out_of_memory() || kind == OpKind::host || kind == OpKind::mark) {
             return {};
         }
         CachingAllocator& allocator = memory_.allocator();
@@ -50,7 +45,7 @@ public:
         const AllocatorStatistics& after = allocator.statistics();
         Effect effect{.device_must_idle = after.device_waits > waits,
                       .host_ns = (after.alloc_retries - retries) * retry_ns_};
-        if (after.alloc_retries > 0) {
+        if (kind == OpKind::allocate && after.alloc_retries > 0) {
             effect.host_ns += memory_.segments_changed() * segment_ns_;
         }
         return effect;

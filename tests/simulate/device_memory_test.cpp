@@ -247,6 +247,9 @@ TEST(Simulate, ARetryStallsTheDeviceAndTheEventSimulatorSaysSo) {
     script.free(first);
     const std::int32_t retries = script.allocate(second);
     const std::int32_t after = script.add({.kind = OpKind::compute, .launches = 1, .bytes = 1'000'000});
+    const std::int32_t pinned = script.buffer(mib, Category::gradient_shard);
+    script.schedule.buffers.back().on_host = true;
+    const std::int32_t on_host = script.allocate(pinned);
     const Cluster cluster = find_cluster({});
     const SimulationOptions options{.memory = with(100_MiB)};
     AllocatorLog log;
@@ -257,6 +260,9 @@ TEST(Simulate, ARetryStallsTheDeviceAndTheEventSimulatorSaysSo) {
     const auto at = static_cast<std::size_t>(retries);
     // The device drains, then 20 ms, a segment is given back and one taken at 1 ms each.
     EXPECT_EQ(run.timeline.end_ns[at], run.timeline.end_ns[1] + 22'000'000);
+    // Pinned memory is none of the allocator's: it does not pay for the segments once more.
+    const auto beside = static_cast<std::size_t>(on_host);
+    EXPECT_EQ(run.timeline.end_ns[beside], run.timeline.issued_ns[beside]);
     ASSERT_EQ(run.waits.size(), 2U);
     EXPECT_EQ(run.waits[0].op, after);
     EXPECT_EQ(run.waits[0].cause, Cause::memory);
