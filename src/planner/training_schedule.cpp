@@ -32,6 +32,7 @@ OperatorGraph operators_for(const ModelGraph& model, const ModuleTree& tree, con
                       .sequence = job.sequence,
                       .target_sequence = job.target_sequence,
                       .compute = job.param_dtype};
+    workload.input_gradients = job.activation_checkpointing.by_model(tree);
     if (gpu.sm_count > 0) {
         workload.multiprocessors = gpu.sm_count;
     }

@@ -141,9 +141,11 @@ Value attend(Eager& f, ModuleIndex m, const Value& x, const Value& frequencies, 
             return op::reshape(f, flat,
                                {f.workload().batch, f.workload().sequence, heads, s.head_width()});
         };
+        Value v;  // Python lets go of its locals from the first on
+        Value k;
         Value q = projected("wq", s.heads);
-        Value k = projected("wk", s.kv_heads);
-        Value v = projected("wv", s.kv_heads);
+        k = projected("wk", s.kv_heads);
+        v = projected("wv", s.kv_heads);
         Value turned_q = rotated(f, q, frequencies);
         k = rotated(f, k, frequencies);
         q = std::move(turned_q);
