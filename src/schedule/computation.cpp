@@ -12,7 +12,7 @@ public:
     explicit Unpriced(const ForwardProgram& program, Emitter& emit) : program_(program), emit_(emit) {}
 
     void forward(std::int32_t /*call*/, Forward /*how*/) override { user_code(); }
-    void backward(std::int32_t call, bool /*unpacks*/, const OnGradient& on_gradient) override {
+    void backward(std::int32_t call, const Unpacking& /*unpacking*/, const OnGradient& on_gradient) override {
         user_code();
         for (const TensorIndex t : program_.parameters(call)) {
             on_gradient(t);

@@ -32,9 +32,13 @@ public:
         stopping,     ///< recomputing, up to the last tensor that backward needs
     };
     virtual void forward(std::int32_t call, Forward how) = 0;
-    /// `unpacks`: what it reads, a checkpoint has computed again for it and nobody else holds.
+    /// What a checkpoint without a graph of its own has to do with a leaf's backward.
+    struct Unpacking {
+        bool active = false;        ///< what is read was computed again, and nobody else holds it
+        std::int32_t last_of = -1;  ///< region of which it is the last: the inputs go as well; -1: none
+    };
     /// `on_gradient` hears of each parameter whose gradient is computed.
-    virtual void backward(std::int32_t call, bool unpacks, const OnGradient& on_gradient) = 0;
+    virtual void backward(std::int32_t call, const Unpacking& unpacking, const OnGradient& on_gradient) = 0;
     virtual void loss() = 0;
     virtual void loss_backward() = 0;
     /// The loop forgets what the last forward returned beside the loss; what the one before returned goes as

@@ -234,10 +234,21 @@ void OperatorComputation::forward(std::int32_t call, Forward how) {
     keeping_ = false;
 }
 
-void OperatorComputation::backward(std::int32_t call, bool unpacks, const OnGradient& on_gradient) {
+void OperatorComputation::backward(std::int32_t call, const Unpacking& unpacking,
+                                   const OnGradient& on_gradient) {
     module_ = static_cast<std::int32_t>(program_.calls[index(call)].module);
-    unpacking_ = unpacks;
-    play(graph_.backward_of(index(call)), false, on_gradient);
+    unpacking_ = unpacking.active;
+    const Events events = graph_.backward_of(index(call));
+    std::size_t rest = 0;
+    if (unpacking.last_of >= 0) {
+        // A checkpoint goes with the last tensor that it stood in for, and lets go of the inputs.
+        const auto last = std::find_if(events.rbegin(), events.rend(),
+                                       [](const MemoryEvent& e) { return e.kind == Kind::release; });
+        rest = static_cast<std::size_t>(events.rend() - last);
+        play(events.first(rest), false, on_gradient);
+        release_inputs(unpacking.last_of);
+    }
+    play(events.subspan(rest), false, on_gradient);
     unpacking_ = false;
 }
 

@@ -388,15 +388,13 @@ void TrainingLoop::compute_backward(std::int32_t call) {
         recomputed_[index(region)] = 1;
         recompute(region);
     }
-    computation_->backward(call, unpacks, [&](TensorIndex t) {
+    // What recomputes a region keeps its inputs until backward needs nothing of it any more.
+    const bool ends_region = unpacks && regions_.first_saved[index(region)] == call;
+    computation_->backward(call, {.active = unpacks, .last_of = ends_region ? region : -1}, [&](TensorIndex t) {
         if (runtime_->tracks(t)) {
             runtime_->gradient_computed(t);
         }
     });
-    // What recomputes a region keeps its inputs until backward needs nothing of it any more.
-    if (unpacks && regions_.first_saved[index(region)] == call) {
-        computation_->release_inputs(region);
-    }
 }
 
 // Plays a region's forward again up to the last tensor that backward needs. Its graph is thrown away:
