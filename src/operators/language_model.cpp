@@ -141,8 +141,7 @@ Value causal_lm(Eager& f, ModuleIndex top, std::string_view backbone, std::strin
 }
 
 Value decoder_forward(Eager& f, ModuleIndex model, const Value& ids, const DecoderForward& sizes) {
-    Value hidden =
-        layer::input_embedding(f, child(f, model, "embed_tokens"), ids, sizes.scaled_embedding);
+    Value hidden = layer::input_embedding(f, child(f, model, "embed_tokens"), ids, sizes.scaled_embedding);
     Around around{.sizes = sizes, .rotation = {}, .mask = {}};
     around.is_eager = sizes.capped_scores || f.workload().attention == AttentionImplementation::eager;
     if (around.is_eager) {

@@ -17,8 +17,7 @@ public:
     OperatorComputation(const LoweringInput& input, const ForwardProgram& program, Emitter& emit);
 
     void forward(std::int32_t call, Forward how) override;
-    void backward(std::int32_t call, const Unpacking& unpacking,
-                  const OnGradient& on_gradient) override;
+    void backward(std::int32_t call, const Unpacking& unpacking, const OnGradient& on_gradient) override;
     void loss() override;
     void loss_backward() override;
     void drop_output() override;

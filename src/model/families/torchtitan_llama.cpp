@@ -138,8 +138,7 @@ Value attend(Eager& f, ModuleIndex m, const Value& x, const Value& frequencies, 
     return f.call(m, {&x, &frequencies}, [&] {
         const auto projected = [&](std::string_view name, std::int64_t heads) {
             const Value flat = layer::linear(f, layer::child(f, m, name), x);
-            return op::reshape(f, flat,
-                               {f.workload().batch, f.workload().sequence, heads, s.head_width()});
+            return op::reshape(f, flat, {f.workload().batch, f.workload().sequence, heads, s.head_width()});
         };
         Value v;  // Python lets go of its locals from the first on
         Value k;
@@ -163,8 +162,7 @@ Value attend(Eager& f, ModuleIndex m, const Value& x, const Value& frequencies, 
 Value feed_forward(Eager& f, ModuleIndex m, const Value& x) {
     return f.call(m, {&x}, [&] {
         Value gate = layer::activate(f, layer::linear(f, layer::child(f, m, "w1"), x), "silu");
-        const Value both =
-            op::mul(f, std::move(gate), layer::linear(f, layer::child(f, m, "w3"), x));
+        const Value both = op::mul(f, std::move(gate), layer::linear(f, layer::child(f, m, "w3"), x));
         return layer::linear(f, layer::child(f, m, "w2"), both);
     });
 }
