@@ -59,7 +59,7 @@ struct ActivationCheckpointing {
     enum class Mode : std::uint8_t {
         none,
         blocks,     ///< every repeated block
-        every,      ///< every n-th repeated block
+        every,      ///< the first repeated block and every n-th after it; with a wrapper the n-th, 2n-th …
         selective,  ///< keeps every other matrix product and attention's output, recomputes the rest
     };
     /// Where the checkpoint stands to the unit around the same module.
@@ -72,8 +72,13 @@ struct ActivationCheckpointing {
     int every = 1;  ///< of Mode::every
     Placement placement = Placement::inside;
     bool reentrant = false;
+    bool wrapped = false;                ///< checkpoint_wrapper, though the model could do it itself
     std::vector<std::string> modules{};  ///< paths; instead of a mode
 
+    /// Whether the model's own layers do it, as transformers' can, and no wrapper around them. Then the input
+    /// embedding's output takes gradients (enable_input_require_grads) and blocks count from 0
+    /// (every_n_layers); wrappers count from 1, as torchtitan's ac_freq does.
+    bool by_model(const ModuleTree& tree) const;
     /// The modules that are checkpointed.
     std::vector<ModuleIndex> regions(const ModuleTree& tree) const;
 

@@ -46,6 +46,8 @@ struct Workload {
     std::int64_t multiprocessors = 132;  ///< of the GPU: how kernels share out decides their scratch memory
     AttentionImplementation attention = AttentionImplementation::sdpa;
     Loss loss;  ///< of models with a head over a vocabulary
+    /// What the input embedding gives takes gradients even where no parameter before it does.
+    bool input_gradients = false;
 };
 
 /// Memory that an operator allocates. Views share it; parameters and the model's inputs are none.
@@ -77,6 +79,7 @@ struct MemoryEvent {
         run,       ///< an operator
         save,      ///< forward: autograd keeps a storage; each save is released once
         drop,      ///< a storage: the program holds it no longer (autograd may)
+        unpack,    ///< backward: a saved storage has been read; comes before its release, where that is later
         release,   ///< backward: a saved storage
         gradient,  ///< backward: a gradient of parameter `tensor` is there; its memory is the runtime's
     };
@@ -104,6 +107,8 @@ struct OperatorGraph {
 
     std::vector<std::int32_t> input_begin;  ///< calls + 1 entries, as storages are passed to each call
     std::vector<std::int32_t> input;        ///< storages
+
+    std::vector<std::int32_t> gradient_inputs;  ///< leaf calls whose result takes gradients of its own
 
     /// Whether the model's own forward works out the loss.
     bool loss_in_model = false;

@@ -23,7 +23,7 @@ Value embeddings(Eager& f, ModuleIndex m, const Value& ids, const Sizes& s) {
         const Value positions =
             s.padded_positions ? padded_position_ids(f, ids) : f.outside({1, ids.size(1)}, DType::int64);
         const Value types = f.run("gather", {positions.shape(), DType::int64}, {&positions});
-        const Value words = layer::embedding(f, child(f, m, "word_embeddings"), ids);
+        const Value words = layer::input_embedding(f, child(f, m, "word_embeddings"), ids);
         const Value type_rows =
             layer::embedding(f, child(f, m, "token_type_embeddings"), f.view(types, ids.shape()));
         Value sum = op::add(f, words, type_rows);

@@ -198,6 +198,16 @@ void Eager::node(const std::vector<Value*>& outputs, const Values& inputs, const
     nodes_.push_back(std::move(node));
 }
 
+void Eager::require_gradient(const Value& leaf) {
+    Node node;
+    add(Kind::save, leaf.record_->storage);
+    leaf.record_->target = static_cast<std::int32_t>(nodes_.size());
+    leaf.record_->output = 0;
+    node_part_at_.push_back(static_cast<std::int32_t>(graph_.forward.size()) - 1);
+    nodes_.push_back(std::move(node));
+    graph_.gradient_inputs.push_back(running_);
+}
+
 void Eager::begin_loss() {
     graph_.loss_in_model = true;
     boundary_ = static_cast<std::int32_t>(graph_.forward.size());
@@ -369,14 +379,35 @@ Value Eager::fitted(Value gradient, const Result& to) {
     return gradient.dtype() == to.dtype ? gradient : run("_to_copy", to, {&gradient});
 }
 
+// The tensor's accumulator takes over what nobody else holds.
+void Eager::run_leaf(std::size_t n) {
+    Value gradient = std::move(buffers_[n][0]);
+    if (!takes_sums(gradient)) {
+        gradient = run("clone", {gradient.shape(), gradient.dtype()}, {&gradient});
+    }
+    leaf_gradients_.push_back(std::move(gradient));
+}
+
 void Eager::run_node(std::size_t n) {
     Node& node = nodes_[n];
+    if (!node.backward) {
+        run_leaf(n);
+        return;
+    }
     Gradients gradients(*this, n, std::move(buffers_[n]));
     node.backward(*this, gradients);
+    const std::size_t computed = events().size();
     for (auto& [input, gradient] : gradients.given_) {
         if (gradient && node.targets[input] != Value::no_target) {
             gradient = fitted(std::move(gradient), node.inputs[input]);
         }
+    }
+    if (events().size() > computed) {
+        std::vector<MemoryEvent> read;
+        for (const std::int32_t saved : node.saved) {
+            read.push_back({Kind::unpack, saved});
+        }
+        events().insert(events().begin() + static_cast<std::ptrdiff_t>(computed), read.begin(), read.end());
     }
     gradients.incoming_.clear();
     for (const std::int32_t saved : node.saved) {

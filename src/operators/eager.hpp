@@ -127,6 +127,8 @@ public:
     void node(const std::vector<Value*>& outputs, const Values& inputs, const Values& saved,
               Backward backward);
     bool any_requires_grad(const Values& inputs) const;
+    /// `leaf`, a module's result, takes gradients that stay with it until the graph goes.
+    void require_gradient(const Value& leaf);
     /// The model's forward goes on to its loss: no more calls of modules.
     void begin_loss();
     /// The model returns its loss alone.
@@ -147,7 +149,7 @@ private:
         std::vector<std::int32_t> target_outputs;
         std::vector<Result> inputs;
         std::vector<std::int32_t> saved;
-        Backward backward;
+        Backward backward;  // none: a tensor that takes gradients of its own
         std::int32_t part = 0;
         std::size_t outputs = 1;
     };
@@ -170,6 +172,7 @@ private:
     void run_node(std::size_t n);
     void deliver(const Node& from, std::size_t input, Value gradient);
     void deliver_to_parameter(TensorIndex t, Value gradient);
+    void run_leaf(std::size_t n);
     Value fitted(Value gradient, const Result& to);
     bool takes_sums(const Value& value) const;
     void accumulate(Value& into, Value gradient);
@@ -196,6 +199,7 @@ private:
     bool in_backward_ = false;
     std::vector<std::vector<Value>> buffers_;  // gradients that wait for their node
     std::vector<Value> parameter_gradients_;
+    std::vector<Value> leaf_gradients_;
     std::int32_t part_ = 0;
 };
 

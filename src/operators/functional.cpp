@@ -48,7 +48,7 @@ Value product(Eager& f, Value x, const Value& weight, const Value& bias, bool tr
     }
     f.node({&out}, reads, saved,
            [shape, weight_shape = weight.shape(), dtype = weight.dtype(), flops, has_bias = bool(bias),
-            out_width, transposed](Eager& e, Gradients& g) {
+            transposed](Eager& e, Gradients& g) {
                Value& gradient = g.of_output();
                const auto of_input = [&] {
                    Value of = e.run("mm", {shape, dtype}, {&gradient}, flops);
@@ -69,7 +69,7 @@ Value product(Eager& f, Value x, const Value& weight, const Value& bias, bool tr
                    of_input();
                }
                if (has_bias && g.wanted(2)) {
-                   g.give(2, e.sum_to(gradient, {out_width}));
+                   g.give(2, gradient);  // autograd sums it to the bias's shape
                }
            });
     return out;

@@ -63,6 +63,11 @@ std::string first_fault(const OperatorGraph& graph) {
                     }
                     ++saves[of];
                     break;
+                case Kind::unpack:
+                    if (saves[of] == 0) {
+                        return place + "the storage is not saved";
+                    }
+                    break;
                 default:
                     if (--saves[of] < 0) {
                         return place + "the storage is not saved";

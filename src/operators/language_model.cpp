@@ -34,10 +34,12 @@ Value projected(Eager& f, ModuleIndex m, std::string_view name, const Value& x, 
 Value self_attention(Eager& f, ModuleIndex m, const Value& x, const Around& around) {
     return f.call(m, {&x}, [&] {
         const DecoderForward& sizes = around.sizes;
+        // Python lets go of its locals from the first on.
+        Value v;
+        Value k;
         Value q = projected(f, m, "q", x, sizes.heads);
-        Value k = projected(f, m, "k", x, sizes.kv_heads);
-        const Value v =
-            attention::heads(f, layer::linear(f, child(f, m, "v_proj"), x), sizes.kv_heads, !around.is_eager);
+        k = projected(f, m, "k", x, sizes.kv_heads);
+        v = attention::heads(f, layer::linear(f, child(f, m, "v_proj"), x), sizes.kv_heads, !around.is_eager);
         std::tie(q, k) = attention::rotate(f, q, k, around.rotation);
         const Value mixed = around.is_eager ? attention::eager(f, q, k, v, around.mask, sizes.capped_scores)
                                             : attention::sdpa(f, q, k, v, around.mask, true);
@@ -112,9 +114,7 @@ Value causal_lm(Eager& f, ModuleIndex top, std::string_view backbone, std::strin
 }
 
 Value decoder_forward(Eager& f, ModuleIndex model, const Value& ids, const DecoderForward& sizes) {
-    const ModuleIndex tokens = child(f, model, "embed_tokens");
-    Value hidden =
-        sizes.scaled_embedding ? layer::scaled_embedding(f, tokens, ids) : layer::embedding(f, tokens, ids);
+    Value hidden = layer::input_embedding(f, child(f, model, "embed_tokens"), ids, sizes.scaled_embedding);
     Around around{.sizes = sizes, .rotation = {}, .mask = {}};
     const bool has_flash = f.workload().attention == AttentionImplementation::flash_attention_2;
     around.is_eager =

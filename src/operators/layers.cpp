@@ -67,9 +67,15 @@ Value embedding(Eager& f, ModuleIndex m, const Value& ids) {
     return f.call(m, {&ids}, [&] { return op::embedding(f, ids, f.parameter(m, "weight")); });
 }
 
-Value scaled_embedding(Eager& f, ModuleIndex m, const Value& ids) {
-    return f.call(m, {&ids},
-                  [&] { return op::mul_scalar(f, op::embedding(f, ids, f.parameter(m, "weight"))); });
+Value input_embedding(Eager& f, ModuleIndex m, const Value& ids, bool scaled) {
+    return f.call(m, {&ids}, [&] {
+        Value rows = op::embedding(f, ids, f.parameter(m, "weight"));
+        rows = scaled ? op::mul_scalar(f, std::move(rows)) : rows;
+        if (f.workload().input_gradients && !rows.requires_grad()) {
+            f.require_gradient(rows);
+        }
+        return rows;
+    });
 }
 
 Value norm(Eager& f, ModuleIndex m, const Value& x) {
@@ -80,16 +86,15 @@ Value norm(Eager& f, ModuleIndex m, const Value& x) {
 
 Value rms_norm(Eager& f, ModuleIndex m, const Value& x) {
     return f.call(m, {&x}, [&] {
-        const Value wide = op::to(f, x, DType::float32);
-        const Value scaled = to_unit_square(f, wide);
-        return op::mul(f, f.parameter(m, "weight"), op::to(f, scaled, x.dtype()));
+        Value hidden = op::to(f, x, DType::float32);
+        hidden = to_unit_square(f, hidden);
+        return op::mul(f, f.parameter(m, "weight"), op::to(f, hidden, x.dtype()));
     });
 }
 
 Value rms_norm_plus_one(Eager& f, ModuleIndex m, const Value& x) {
     return f.call(m, {&x}, [&] {
-        const Value wide = op::to(f, x, DType::float32);
-        Value scaled = to_unit_square(f, wide);
+        Value scaled = to_unit_square(f, op::to(f, x, DType::float32));
         Value weight = op::add_scalar(f, op::to(f, f.parameter(m, "weight"), DType::float32));
         scaled = op::mul(f, std::move(scaled), std::move(weight));
         return op::to(f, std::move(scaled), x.dtype());

@@ -12,8 +12,8 @@ ModuleIndex child(const Eager& f, ModuleIndex m, std::string_view name);
 /// nn.Linear, transformers' Conv1D, or peft's adapter around one.
 Value linear(Eager& f, ModuleIndex m, const Value& x);
 Value embedding(Eager& f, ModuleIndex m, const Value& ids);
-/// An embedding that multiplies with a constant.
-Value scaled_embedding(Eager& f, ModuleIndex m, const Value& ids);
+/// A model's get_input_embeddings(); `scaled`: it multiplies with a constant.
+Value input_embedding(Eager& f, ModuleIndex m, const Value& ids, bool scaled = false);
 /// nn.LayerNorm.
 Value norm(Eager& f, ModuleIndex m, const Value& x);
 /// Root mean square in float32, then times the weight (Llama and its kin).

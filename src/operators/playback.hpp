@@ -40,6 +40,7 @@ public:
                                 .count);
                     break;
                 case Kind::run:
+                case Kind::unpack:
                     break;
             }
         }

@@ -173,7 +173,7 @@ Value stack(Eager& f, ModuleIndex m, const Value& ids, const Value& states, cons
         const auto dropped = [&](const Value& x) {
             return layer::dropout(f, child(f, m, "dropout"), x, sizes.dropout);
         };
-        const Value embedded = layer::embedding(f, child(f, m, "embed_tokens"), ids);
+        const Value embedded = layer::input_embedding(f, child(f, m, "embed_tokens"), ids);
         Biases biases;
         Value hidden = dropped(embedded);
         for (const ModuleIndex one : f.tree().children(child(f, m, "block"))) {

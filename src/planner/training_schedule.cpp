@@ -36,7 +36,8 @@ OperatorGraph operators_for(const ModelGraph& model, const ModuleTree& tree, con
                       .compute = job.param_dtype,
                       .multiprocessors = multiprocessors_of(gpu),
                       .attention = job.attention,
-                      .loss = job.loss};
+                      .loss = job.loss,
+                      .input_gradients = job.activation_checkpointing.by_model(tree)};
     return model.operators(tree, workload);
 }
 

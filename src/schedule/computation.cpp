@@ -12,7 +12,7 @@ public:
     explicit Unpriced(const ForwardProgram& program, Emitter& emit) : program_(program), emit_(emit) {}
 
     void forward(std::int32_t /*call*/, Forward /*how*/) override { user_code(); }
-    void backward(std::int32_t call, const OnGradient& on_gradient) override {
+    void backward(std::int32_t call, const Unpacking& /*unpacking*/, const OnGradient& on_gradient) override {
         user_code();
         for (const TensorIndex t : program_.parameters(call)) {
             on_gradient(t);
@@ -25,7 +25,8 @@ public:
     void release_inputs(std::int32_t /*call*/) override {}
     void drop_recomputed() override {}
     std::optional<Saving> saving(std::int32_t /*call*/) const override { return std::nullopt; }
-    void free_graph() override {}
+    void leave_graph() override {}
+    void drop_graph() override {}
     void user_code() override { emit_.add({.kind = OpKind::compute, .pass = emit_.pass}); }
     bool is_priced() const override { return false; }
 

@@ -32,8 +32,13 @@ public:
         stopping,     ///< recomputing, up to the last tensor that backward needs
     };
     virtual void forward(std::int32_t call, Forward how) = 0;
+    /// What a checkpoint without a graph of its own has to do with a leaf's backward.
+    struct Unpacking {
+        bool active = false;        ///< what is read was computed again, and nobody else holds it
+        std::int32_t last_of = -1;  ///< region of which it is the last: the inputs go as well; -1: none
+    };
     /// `on_gradient` hears of each parameter whose gradient is computed.
-    virtual void backward(std::int32_t call, const OnGradient& on_gradient) = 0;
+    virtual void backward(std::int32_t call, const Unpacking& unpacking, const OnGradient& on_gradient) = 0;
     virtual void loss() = 0;
     virtual void loss_backward() = 0;
     /// The loop forgets what the last forward returned beside the loss; what the one before returned goes as
@@ -51,8 +56,10 @@ public:
     };
     /// Absent: the loop knows best.
     virtual std::optional<Saving> saving(std::int32_t call) const = 0;
-    /// Whatever is still held goes with the graph.
-    virtual void free_graph() = 0;
+    /// Backward is done: what the graph still holds stays until the loss goes.
+    virtual void leave_graph() = 0;
+    /// The loss of the backward before goes, and its graph.
+    virtual void drop_graph() = 0;
     /// The runtime returns to the user's code or to autograd.
     virtual void user_code() = 0;
     /// False when computations cost nothing and save nothing.

@@ -6,11 +6,6 @@ Gathers::Gathers(TrainingLoop& loop) : job_(loop.job), loop_(loop), emit_(loop.e
 
 void Gathers::unshard(Handle& h, bool prefetched) {
     const bool needs_gather = h.sharded() && !h.gathered;
-    if (job_.offload && loop_.in_backward() && !h.has_shard_gradient) {
-        // Checking the original parameters for changes leaves an empty sharded gradient, to be added to.
-        emit_.allocate(h.shard_gradient);
-        h.has_shard_gradient = true;
-    }
     if (pre_unshard(h, needs_gather)) {
         emit_.after(unshard_stream, pre_unshard_stream);
     }
@@ -31,11 +26,11 @@ void Gathers::unshard(Handle& h, bool prefetched) {
 // The shard on the device and in the dtype of the gather. False where it is that already.
 bool Gathers::pre_unshard(const Handle& h, bool needs_gather) {
     if (h.mixed() && (!h.sharded() || needs_gather || job_.offload)) {
-        if (job_.offload) {
-            to_device(h);
-        }
         if (!emit_.is_live(h.low_precision_shard)) {
             emit_.allocate(h.low_precision_shard);
+        }
+        if (job_.offload) {
+            to_device(h);
         }
         emit_.copy(bytes_of(h.shard_numel, h.settings.orig).count, h.unit, pre_unshard_stream);
         emit_.release(h.device_shard);

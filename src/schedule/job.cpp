@@ -358,6 +358,15 @@ std::vector<Diagnostic> refusals(const ModuleTree& tree, const WrapPlan& plan, c
     return info.refusals == nullptr ? std::vector<Diagnostic>{} : info.refusals(tree, plan, job);
 }
 
+bool ActivationCheckpointing::by_model(const ModuleTree& tree) const {
+    const bool knows_it = std::ranges::any_of(tree.classes, [](const ModuleClass& c) {
+        return std::ranges::any_of(c.bases, [](const std::string& base) {
+            return short_name(base) == "GradientCheckpointingLayer";
+        });
+    });
+    return knows_it && !wrapped && (mode == Mode::blocks || mode == Mode::every);
+}
+
 std::vector<ModuleIndex> ActivationCheckpointing::regions(const ModuleTree& tree) const {
     std::vector<ModuleIndex> found;
     for (const std::string& path : modules) {
@@ -369,7 +378,7 @@ std::vector<ModuleIndex> ActivationCheckpointing::regions(const ModuleTree& tree
         return found;
     }
     const ClassSet blocks(tree, block_classes(tree));
-    std::int64_t seen = 0;
+    std::int64_t seen = by_model(tree) ? 0 : 1;
     for (std::size_t m = 0; m < tree.size(); ++m) {
         if (blocks.matches(tree, static_cast<ModuleIndex>(m)) &&
             (mode != Mode::every || seen++ % every == 0)) {

@@ -74,7 +74,8 @@ void LayerComputation::forward(std::int32_t call, Forward how) {
                .flops = again ? work.recompute_flops : work.flops});
 }
 
-void LayerComputation::backward(std::int32_t call, const OnGradient& on_gradient) {
+void LayerComputation::backward(std::int32_t call, const Unpacking& unpacking,
+                                const OnGradient& on_gradient) {
     const CallWork& work = work_[index(call)];
     workspaces_.before_product(work.backward_flops);
     emit_.add({.kind = OpKind::compute,
@@ -86,6 +87,9 @@ void LayerComputation::backward(std::int32_t call, const OnGradient& on_gradient
     emit_.release(saved_[index(call)]);
     for (const TensorIndex t : program_.parameters(call)) {
         on_gradient(t);
+    }
+    if (unpacking.last_of >= 0) {
+        release_inputs(unpacking.last_of);
     }
 }
 
@@ -124,7 +128,7 @@ void LayerComputation::release_inputs(std::int32_t call) {
     emit_.release(inputs_kept_[index(call)]);
 }
 
-void LayerComputation::free_graph() {
+void LayerComputation::leave_graph() {
     for (std::size_t c = 0; c < saved_.size(); ++c) {
         emit_.release(saved_[c]);
         emit_.release(inputs_kept_[c]);

@@ -14,7 +14,7 @@ public:
     LayerComputation(const LoweringInput& input, const ForwardProgram& program, Emitter& emit);
 
     void forward(std::int32_t call, Forward how) override;
-    void backward(std::int32_t call, const OnGradient& on_gradient) override;
+    void backward(std::int32_t call, const Unpacking& unpacking, const OnGradient& on_gradient) override;
     void loss() override;
     void loss_backward() override;
     void drop_output() override;
@@ -22,7 +22,8 @@ public:
     void release_inputs(std::int32_t call) override;
     void drop_recomputed() override {}  // each call frees its own
     std::optional<Saving> saving(std::int32_t /*call*/) const override { return std::nullopt; }
-    void free_graph() override;
+    void leave_graph() override;
+    void drop_graph() override {}
     void user_code() override {}
     bool is_priced() const override { return true; }
 

@@ -1,6 +1,7 @@
 #include "schedule/operator_computation.hpp"
 
 #include <algorithm>
+#include <utility>
 
 namespace fsdplan {
 namespace {
@@ -46,6 +47,29 @@ std::int32_t output_of(const OperatorGraph& graph) {
     return -1;
 }
 
+/// Storages that autograd saves and never releases, and those of backward that nobody drops: what takes
+/// gradients of its own, and these.
+std::vector<char> outliving(const OperatorGraph& graph) {
+    std::vector<std::int32_t> held(graph.storages.size(), 0);
+    const auto count = [&](const std::vector<MemoryEvent>& events, Kind taken, Kind let_go) {
+        for (const MemoryEvent& event : events) {
+            if (event.kind == taken) {
+                ++held[index(event.index)];
+            } else if (event.kind == let_go) {
+                --held[index(event.index)];
+            }
+        }
+    };
+    count(graph.forward, Kind::save, Kind::release);
+    count(graph.backward, Kind::save, Kind::release);
+    count(graph.backward, Kind::allocate, Kind::drop);
+    std::vector<char> out;
+    for (const std::int32_t holders : held) {
+        out.push_back(holders > 0 ? 1 : 0);
+    }
+    return out;
+}
+
 }  // namespace
 
 OperatorComputation::OperatorComputation(const LoweringInput& input, const ForwardProgram& program,
@@ -56,6 +80,7 @@ OperatorComputation::OperatorComputation(const LoweringInput& input, const Forwa
       buffer_(input.operators->storages.size(), -1),
       holders_(input.operators->storages.size(), 0),
       kept_(kept_operators(*input.operators, program, input.tree, input.job.activation_checkpointing)),
+      outlives_(outliving(*input.operators)),
       workspaces_(input.workspace_bytes, emit),
       output_storage_(output_of(*input.operators)) {}
 
@@ -98,6 +123,15 @@ void OperatorComputation::let_go(std::int32_t storage) {
     }
 }
 
+void OperatorComputation::release(std::int32_t storage) {
+    const auto gone = std::ranges::find(unpacked_, storage);
+    if (gone != unpacked_.end()) {
+        unpacked_.erase(gone);
+    } else {
+        let_go(storage);
+    }
+}
+
 void OperatorComputation::compute(std::int32_t row) {
     const Operator& op = graph_.operators[index(row)];
     if (recomputing_ && kept_.operators[index(row)] != 0) {
@@ -137,8 +171,14 @@ void OperatorComputation::play(Events events, bool saves, const OnGradient& on_g
                     std::erase(recomputed_, event.index);
                 }
                 break;
+            case Kind::unpack:
+                if (unpacking_) {
+                    let_go(event.index);
+                    unpacked_.push_back(event.index);
+                }
+                break;
             case Kind::release:
-                let_go(event.index);
+                release(event.index);
                 break;
             case Kind::gradient:
                 on_gradient(static_cast<TensorIndex>(event.index));
@@ -194,9 +234,22 @@ void OperatorComputation::forward(std::int32_t call, Forward how) {
     keeping_ = false;
 }
 
-void OperatorComputation::backward(std::int32_t call, const OnGradient& on_gradient) {
+void OperatorComputation::backward(std::int32_t call, const Unpacking& unpacking,
+                                   const OnGradient& on_gradient) {
     module_ = static_cast<std::int32_t>(program_.calls[index(call)].module);
-    play(graph_.backward_of(index(call)), false, on_gradient);
+    unpacking_ = unpacking.active;
+    const Events events = graph_.backward_of(index(call));
+    std::size_t rest = 0;
+    if (unpacking.last_of >= 0) {
+        // A checkpoint goes with the last tensor that it stood in for, and lets go of the inputs.
+        const auto last = std::find_if(events.rbegin(), events.rend(),
+                                       [](const MemoryEvent& e) { return e.kind == Kind::release; });
+        rest = static_cast<std::size_t>(events.rend() - last);
+        play(events.first(rest), false, on_gradient);
+        release_inputs(unpacking.last_of);
+    }
+    play(events.subspan(rest), false, on_gradient);
+    unpacking_ = false;
 }
 
 // As the model's forward returns, the loop forgets what the one before returned.
@@ -265,21 +318,30 @@ std::optional<Computation::Saving> OperatorComputation::saving(std::int32_t call
     return found;
 }
 
-void OperatorComputation::free_graph() {
+void OperatorComputation::leave_graph() {
     for (std::size_t s = 0; s < holders_.size(); ++s) {
         const bool held_by_loop = std::ranges::find(output_, buffer_[s]) != output_.end();
-        if (holders_[s] > 0) {
-            holders_[s] = held_by_loop ? 1 : 0;
-            if (!held_by_loop) {
+        if (holders_[s] > 0 && !held_by_loop) {
+            if (outlives_[s] != 0) {
+                left_.push_back(std::exchange(buffer_[s], -1));
+            } else {
                 emit_.release(buffer_[s]);
             }
         }
+        holders_[s] = holders_[s] > 0 && held_by_loop ? 1 : 0;
     }
     for (const std::int32_t buffer : replaced_) {
         emit_.release(buffer);
     }
     replaced_.clear();
     recomputed_.clear();
+}
+
+void OperatorComputation::drop_graph() {
+    for (const std::int32_t buffer : left_) {
+        emit_.release(buffer);
+    }
+    left_.clear();
 }
 
 }  // namespace fsdplan

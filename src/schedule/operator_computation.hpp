@@ -17,7 +17,7 @@ public:
     OperatorComputation(const LoweringInput& input, const ForwardProgram& program, Emitter& emit);
 
     void forward(std::int32_t call, Forward how) override;
-    void backward(std::int32_t call, const OnGradient& on_gradient) override;
+    void backward(std::int32_t call, const Unpacking& unpacking, const OnGradient& on_gradient) override;
     void loss() override;
     void loss_backward() override;
     void drop_output() override;
@@ -25,7 +25,8 @@ public:
     void release_inputs(std::int32_t call) override;
     void drop_recomputed() override;
     std::optional<Saving> saving(std::int32_t call) const override;
-    void free_graph() override;
+    void leave_graph() override;
+    void drop_graph() override;
     void user_code() override {}
     bool is_priced() const override { return true; }
 
@@ -44,6 +45,8 @@ private:
     void hold(std::int32_t storage);
     void allocate(std::int32_t storage);
     void let_go(std::int32_t storage);
+    /// What autograd saved.
+    void release(std::int32_t storage);
     void compute(std::int32_t row);
 
     const OperatorGraph& graph_;
@@ -54,9 +57,13 @@ private:
     std::vector<std::int32_t> replaced_;    // buffers of storages that were computed anew while they lived
     std::vector<std::int32_t> recomputed_;  // storages that the recomputation under way holds
     std::int32_t module_ = -1;              // row of the tree whose part is played; -1: the loss
+    std::vector<std::int32_t> unpacked_;    // storages that went before their release
+    std::vector<std::int32_t> left_;        // buffers that the graph of the backward before holds
     bool recomputing_ = false;
+    bool unpacking_ = false;
     bool keeping_ = false;  // a forward under way, of a region whose results are partly kept
     KeptOperators kept_;
+    std::vector<char> outlives_;  // storages that stay until the loss goes
     Workspaces workspaces_;
     std::int32_t output_storage_;       // what the model returns beside the loss
     std::vector<std::int32_t> output_;  // its buffers that the loop holds, the oldest first

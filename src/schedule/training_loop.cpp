@@ -78,6 +78,7 @@ TrainingLoop::TrainingLoop(const LoweringInput& input, Schedule& out)
       unit_of_tensor_(units_of_tensors(input, units)),
       unit_of_call_(units_of_calls(input, program, units)),
       modules_left_(units.size(), 0),
+      takes_gradients_(program.calls.size(), 0),
       loss_in_model_(input.operators == nullptr ? input.job.loss_in_model : input.operators->loss_in_model),
       regions_(checkpointed_regions(program, tree, job.activation_checkpointing)),
       borders_(call_borders(program, unit_of_call_, regions_)),
@@ -87,6 +88,11 @@ TrainingLoop::TrainingLoop(const LoweringInput& input, Schedule& out)
         out.units.push_back(name_of(unit, tree));
     }
     computation_ = computation_of(input, program, emit);
+    if (input.operators != nullptr) {
+        for (const std::int32_t leaf : input.operators->gradient_inputs) {
+            takes_gradients_[index(leaf)] = 1;
+        }
+    }
     for (std::int32_t c = 0; c < static_cast<std::int32_t>(program.calls.size()); ++c) {
         if (regions_.begins_at(c)) {
             const auto [first, last] = computation_->saving(c).value_or(
@@ -139,6 +145,7 @@ void TrainingLoop::hold_loss() {
     loss_now_ = 1 - loss_now_;
     emit.allocate(losses_[loss_now_]);
     emit.release(before);
+    computation_->drop_graph();
 }
 
 void TrainingLoop::end_output(OutputLife life) {
@@ -186,9 +193,10 @@ void TrainingLoop::step() {
         emit.copy(bytes_of(1, DType::float32).count, -1, Stream::compute, OpKind::to_host);
         emit.block(emit.record(Stream::compute));
     }
-    // The loss is also part of the model's output.
-    if (!losses_.empty() && job.output != OutputLife::next_forward) {
+    // A loss that the model works out is part of its output too.
+    if (!losses_.empty() && !(loss_in_model_ && job.output == OutputLife::next_forward)) {
         emit.release(losses_[loss_now_]);
+        computation_->drop_graph();
     }
     emit.mark(Mark::zero_grad);
 }
@@ -213,7 +221,7 @@ void TrainingLoop::forward_backward() {
     tape.backward(loss_in_model_ && output_node(0) >= 0 ? output_node(0) : loss_node_, visitor);
     user_code();
     runtime_->end_of_backward();
-    computation_->free_graph();
+    computation_->leave_graph();
     user_code();
     in_backward_ = false;
     emit.mark(Mark::backward_end);
@@ -327,7 +335,7 @@ void TrainingLoop::compute(std::int32_t call) {
         return;
     }
     const bool differentiable =
-        graph_.reads_grad(call) ||
+        graph_.reads_grad(call) || takes_gradients_[index(call)] != 0 ||
         std::ranges::any_of(parameters, [&](TensorIndex t) { return runtime_->tracks(t); });
     const std::int32_t region = regions_.around[index(call)];
     // In a checkpointed region only the recomputed forward saves anything.
@@ -381,20 +389,19 @@ void TrainingLoop::run_node(std::int32_t n) {
 
 void TrainingLoop::compute_backward(std::int32_t call) {
     const std::int32_t region = regions_.around[index(call)];
-    if (region >= 0 && !job.activation_checkpointing.reentrant && recomputed_[index(region)] == 0) {
+    const bool unpacks = region >= 0 && !job.activation_checkpointing.reentrant;
+    if (unpacks && recomputed_[index(region)] == 0) {
         recomputed_[index(region)] = 1;
         recompute(region);
     }
-    computation_->backward(call, [&](TensorIndex t) {
-        if (runtime_->tracks(t)) {
-            runtime_->gradient_computed(t);
-        }
-    });
     // What recomputes a region keeps its inputs until backward needs nothing of it any more.
-    if (region >= 0 && regions_.first_saved[index(region)] == call &&
-        !job.activation_checkpointing.reentrant) {
-        computation_->release_inputs(region);
-    }
+    const bool ends_region = unpacks && regions_.first_saved[index(region)] == call;
+    computation_->backward(call, {.active = unpacks, .last_of = ends_region ? region : -1},
+                           [&](TensorIndex t) {
+                               if (runtime_->tracks(t)) {
+                                   runtime_->gradient_computed(t);
+                               }
+                           });
 }
 
 // Plays a region's forward again up to the last tensor that backward needs. Its graph is thrown away:

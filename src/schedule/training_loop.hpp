@@ -122,6 +122,7 @@ private:
     std::vector<std::int32_t> unit_of_tensor_;
     std::vector<std::int32_t> unit_of_call_;
     std::vector<std::int32_t> modules_left_;  // of a unit with several modules, in this forward
+    std::vector<char> takes_gradients_;       // calls whose result does, whatever it comes from
     bool loss_in_model_;
 
     CheckpointedRegions regions_;

@@ -222,23 +222,16 @@ private:
         using Placement = ActivationCheckpointing::Placement;
         ActivationCheckpointing& out = out_.job.activation_checkpointing;
         const std::string_view ac = word("ac", "none");
-        if (ac == "none") {
-            return;
-        }
-        out.placement =
-            is_fsdp2_ && (ac == "full" || ac == "alternate") ? Placement::outside : Placement::inside;
-        if (ac == "full" || ac == "wrapper") {
-            out.mode = Mode::blocks;
-        } else if (ac == "selective-op") {
-            out.mode = Mode::selective;
-        } else if (ac == "alternate") {
-            const std::vector<ModuleIndex> found = blocks();
-            for (std::size_t i = 1; i < found.size(); i += 2) {
-                out.modules.push_back(tree_.path(found[i]));
-            }
-        } else {
-            throw Unsupported{"checkpointing " + json::quote(ac) + " is not known"};
-        }
+        out.mode = chosen("ac", "none",
+                          std::array{std::pair{std::string_view("none"), Mode::none},
+                                     std::pair{std::string_view("full"), Mode::blocks},
+                                     std::pair{std::string_view("wrapper"), Mode::blocks},
+                                     std::pair{std::string_view("alternate"), Mode::every},
+                                     std::pair{std::string_view("selective-op"), Mode::selective}});
+        out.every = 2;
+        out.wrapped = ac != "full";
+        const bool around_units = out.mode == Mode::every || out.by_model(tree_);
+        out.placement = is_fsdp2_ && around_units ? Placement::outside : Placement::inside;
     }
 
     void read_switches() {

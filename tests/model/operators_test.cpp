@@ -219,6 +219,44 @@ TEST(Eager, WhatIsSavedIsReleasedByItsBackward) {
     EXPECT_THAT(kinds_of(graph.backward, 0), testing::ElementsAre(Kind::release));
 }
 
+// Autograd sums the gradient of what was broadcast after the formula has run. What a checkpoint computed
+// again is gone by then; what autograd saved itself goes later.
+TEST(Eager, WhatWasReadIsUnpackedBeforeItsGradientIsSummed) {
+    const ModuleTree tree = tree_with_weight();
+    Eager f(tree, {});
+    const Value input = f.outside({4, 8, 8}, DType::float32);
+    Value loss = f.call(ModuleIndex{0}, {&input}, [&] {
+        Value hidden = op::neg(f, input);
+        return op::mul(f, std::move(hidden), f.parameter(TensorIndex{0}));
+    });
+    const OperatorGraph graph = f.finish(std::move(loss));
+    EXPECT_EQ(first_fault(graph), "");
+    EXPECT_THAT(kinds_of(graph.backward, 0), testing::ElementsAre(Kind::unpack, Kind::release));
+    const auto at = [&](MemoryEvent event) {
+        return std::ranges::find(graph.backward, event) - graph.backward.begin();
+    };
+    const auto sum = static_cast<std::int32_t>(graph.operators.size()) - 1;
+    EXPECT_LT(at({Kind::unpack, 0}), at({Kind::run, sum}));
+    EXPECT_GT(at({Kind::release, 0}), at({Kind::run, sum}));
+}
+
+TEST(Eager, AnInputThatTakesGradientsKeepsThemAndStays) {
+    const ModuleTree tree = tree_with_weight();
+    Eager f(tree, {});
+    Value loss = f.call(ModuleIndex{0}, {}, [&] {
+        Value rows = f.run("embedding", {{4, 8}, DType::float32}, {});
+        f.require_gradient(rows);
+        return op::neg(f, std::move(rows));
+    });
+    const OperatorGraph graph = f.finish(std::move(loss));
+    EXPECT_EQ(first_fault(graph), "");
+    EXPECT_EQ(graph.gradient_inputs, std::vector<std::int32_t>{0});
+    EXPECT_THAT(kinds_of(graph.forward, 0), testing::ElementsAre(Kind::allocate, Kind::save, Kind::drop));
+    EXPECT_TRUE(kinds_of(graph.backward, 0).empty());
+    // 1: the result, 2: its gradient, 3: that of the rows.
+    EXPECT_THAT(kinds_of(graph.backward, 3), testing::ElementsAre(Kind::allocate));
+}
+
 // The gradient of a linear layer's weight is a transposed view, which keeps its base: the engine adds out of
 // place.
 TEST(Eager, ASecondGradientOfAWeightIsAddedOutOfPlace) {

@@ -4,6 +4,7 @@
 #include <random>
 
 #include "fsdplan/schedule.hpp"
+#include "model/importer.hpp"
 #include "support/model_in_code.hpp"
 #include "support/schedule_bytes.hpp"
 
@@ -211,6 +212,27 @@ TEST(TrainingJob, NamesParseBackToThemselves) {
     EXPECT_THROW(parse_attention("flash_attention_3"), Error);
     EXPECT_THROW(parse_optimizer("adam8bit:fused"), Error);
     EXPECT_THROW(parse_activation_checkpointing("every"), Error);
+}
+
+// transformers' every_n_layers takes the blocks 0, 2, …; wrappers count from 1, as torchtitan's ac_freq does.
+TEST(ActivationCheckpointing, EverySecondBlockIsWhichItsCodeTakes) {
+    const ModuleTree tree = flatten(read_hf_config(
+        R"({"model_type": "llama", "vocab_size": 8, "hidden_size": 8, "intermediate_size": 8,
+            "num_hidden_layers": 4, "num_attention_heads": 1})",
+        "config.json", {}));
+    ActivationCheckpointing checkpointing = parse_activation_checkpointing("every:2");
+    const auto paths = [&] {
+        std::string out;
+        for (const ModuleIndex m : checkpointing.regions(tree)) {
+            out += tree.path(m) + " ";
+        }
+        return out;
+    };
+    EXPECT_TRUE(checkpointing.by_model(tree));
+    EXPECT_EQ(paths(), "model.layers.0 model.layers.2 ");
+    checkpointing.wrapped = true;
+    EXPECT_FALSE(checkpointing.by_model(tree));
+    EXPECT_EQ(paths(), "model.layers.1 model.layers.3 ");
 }
 
 // Laws over random chains with odd widths.

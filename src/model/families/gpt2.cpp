@@ -119,7 +119,7 @@ Value block(Eager& f, ModuleIndex m, const Value& x, const Sizes& s, double resi
 Value backbone_forward(const Config& config, Eager& f, ModuleIndex model, const Value& ids) {
     const Sizes s = sizes_of(config);
     const double residual_dropout = config.number("resid_pdrop", 0.1);
-    const Value tokens = layer::embedding(f, layer::child(f, model, "wte"), ids);
+    const Value tokens = layer::input_embedding(f, layer::child(f, model, "wte"), ids);
     const Value positions = layer::embedding(f, layer::child(f, model, "wpe"), position_ids(f));
     Value hidden = op::add(f, tokens, positions);
     hidden = layer::dropout(f, layer::child(f, model, "drop"), hidden, config.number("embd_pdrop", 0.1));

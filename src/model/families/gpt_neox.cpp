@@ -118,7 +118,7 @@ Value backbone_forward(const Config& config, Eager& f, ModuleIndex model, const 
     const Sizes s = sizes_of(config);
     const Residual residual{.parallel = config.flag("use_parallel_residual", true),
                             .dropout = config.number("hidden_dropout", 0.0)};
-    const Value tokens = layer::embedding(f, layer::child(f, model, "embed_in"), ids);
+    const Value tokens = layer::input_embedding(f, layer::child(f, model, "embed_in"), ids);
     Value hidden = layer::dropout(f, layer::child(f, model, "emb_dropout"), tokens, residual.dropout);
     const attention::Rotation rotation =
         attention::rotation(f, layer::child(f, model, "rotary_emb"), hidden, s.rotary_width);

@@ -152,7 +152,7 @@ Value decoder_forward(const Config& config, Eager& f, ModuleIndex m, const Value
     if (config.number("layerdrop", 0.0) > 0.0) {
         f.note("layers that layerdrop leaves out are counted");
     }
-    Value tokens = layer::embedding(f, layer::child(f, m, "embed_tokens"), ids);
+    Value tokens = layer::input_embedding(f, layer::child(f, m, "embed_tokens"), ids);
     const Value positions = mask_positions(f);
     const ModuleIndex table = layer::child(f, m, "embed_positions");
     const Value position_rows = f.call(table, {&positions}, [&] {
