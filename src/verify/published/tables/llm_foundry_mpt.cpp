@@ -58,11 +58,10 @@ const Hardware& hardware_of(const json::Value& name) {
 
 std::string config_of(const json::Value& common, const Cells& row) {
     const auto number = [&](const char* name) { return std::to_string(size(row.at(name))); };
-    return R"({"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], "activation_function": "gelu", )"
-           R"("attn_pdrop": 0.0, "embd_pdrop": 0.0, "resid_pdrop": 0.0, "vocab_size": )" +
-           std::to_string(size(common.at("vocab_size"))) + ", \"n_positions\": " + number("seq_len") +
-           ", \"n_embd\": " + number("d_model") + ", \"n_head\": " + number("n_heads") +
-           ", \"n_layer\": " + number("n_layers") + "}";
+    return R"({"model_type": "mpt", "architectures": ["MPTForCausalLM"], "vocab_size": )" +
+           std::to_string(size(common.at("vocab_size"))) + ", \"max_seq_len\": " + number("seq_len") +
+           ", \"d_model\": " + number("d_model") + ", \"n_heads\": " + number("n_heads") +
+           ", \"n_layers\": " + number("n_layers") + "}";
 }
 
 TrainingJob job_of(const Cells& row, std::int64_t gpus) {
@@ -84,6 +83,9 @@ TrainingJob job_of(const Cells& row, std::int64_t gpus) {
     job.backward_prefetch = BackwardPrefetch::post;
     job.use_orig_params = true;
     job.clip_norm = 2.0;
+    job.fsdp1.built_on_device = true;
+    job.output = OutputLife::next_forward;  // Composer's state keeps it
+    job.zero_grad_first = true;
     if (row.at("activation_checkpointing").boolean()) {
         job.activation_checkpointing.mode = ActivationCheckpointing::Mode::blocks;
     }
@@ -103,7 +105,6 @@ PublishedRow read_row(const json::Value& common, const Cells& row) {
     out.run.parameters = row.at("n_params").integer(1, largest_total);
     out.run.job = job_of(row, gpus);
     out.run.cluster = machines(machine.gpu, gpus);
-    out.notes.emplace_back("GPT-2 with GELU and without dropout: the same operators as this MPT");
     out.tokens_per_s = amount(row.at("tokens_per_s")) / static_cast<double>(gpus);
     out.fits = true;
     return out;
