@@ -297,7 +297,7 @@ std::vector<ModuleIndex> ActivationCheckpointing::regions(const ModuleTree& tree
     std::int64_t seen = 0;
     for (std::size_t m = 0; m < tree.size(); ++m) {
         if (blocks.matches(tree, static_cast<ModuleIndex>(m)) &&
-            (mode != Mode::every || seen++ % every == 0)) {
+            (mode != Mode::every || ++seen % every == 0)) {
             found.push_back(static_cast<ModuleIndex>(m));
         }
     }

@@ -100,19 +100,4 @@ std::optional<ActivationCheckpointing> checkpointing(std::string_view words) {
     return out;
 }
 
-TrainingJob torchtitan_job(std::string_view runtime, std::int64_t gpus) {
-    TrainingJob job;
-    job.runtime = runtime;
-    job.mesh = {.replicate = 1, .shard = gpus};
-    job.param_dtype = DType::bfloat16;
-    job.reduce_dtype = DType::float32;
-    job.torch = "2.13";
-    job.clip_norm = 2.0;
-    job.use_orig_params = true;
-    job.reads_loss = true;
-    job.output = OutputLife::next_forward;  // `pred` is a name in the loop
-    job.zero_grad_first = true;
-    return job;
-}
-
 }  // namespace fsdplan::published

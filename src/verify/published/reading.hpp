@@ -33,7 +33,4 @@ ClusterRequest machines(std::string_view gpu, std::int64_t gpus);
 /// "none", "full", "selective op", "selective layer (2)"; nothing for other words.
 std::optional<ActivationCheckpointing> checkpointing(std::string_view words);
 
-/// What torchtitan trains: FSDP2 or FSDP1 over `gpus` ranks, bf16 over float32, its loss and its loop.
-TrainingJob torchtitan_job(std::string_view runtime, std::int64_t gpus);
-
 }  // namespace fsdplan::published

@@ -26,6 +26,7 @@ struct PublishedRun {
     std::optional<LoraOptions> lora = {};
     Units units = Units::blocks;
     bool last_block_stays = false;  ///< FSDP2: every block is told to reshard after forward, the last not to
+    bool compiled = false;          ///< torch.compile, which is not modelled: simulated as the eager program
     TrainingJob job;
     ClusterRequest cluster;
 };

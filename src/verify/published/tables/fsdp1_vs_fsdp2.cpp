@@ -1,4 +1,6 @@
-#include "verify/published/reading.hpp"
+#include <algorithm>
+
+#include "verify/published/torchtitan.hpp"
 
 // FSDP1 beside FSDP2 on one run of Llama 2 7B, as torchtitan's pull request 165 gives it, and partial figures
 // from other places.
@@ -21,17 +23,15 @@ PublishedRow read_row(const json::Value& file, const json::Value& row) {
         row.at("ac").fail("\"none\", \"full\", \"selective op\" or \"selective layer (2)\"");
     }
     PublishedRow out = row_of(row, table);
-    if (flag(row, "compile")) {
-        out.outside = "torch.compile changes what is saved";
-        return out;
-    }
     out.run.job = torchtitan_job(runtime.string() == "FSDP1" ? "fsdp1" : "fsdp2", gpus);
     out.run.job.batch = size(common.at("lbs"));
     out.run.job.sequence = size(common.at("seq"));
     out.run.job.activation_checkpointing = *ac;
     out.run.last_block_stays = true;
     out.run.cluster = machines("h100-96gb-sxm", gpus);
-    take_llama(file, common, out.run);
+    out.run.compiled = flag(row, "compile");
+    take_torchtitan_llama(file, common, "2024-03", out.run);
+    out.table += out.run.compiled ? ", compiled" : "";
     if (const auto active = given(row, "peak_active_gib")) {
         out.peak_active_bytes = amount(*active, gib);
     }
