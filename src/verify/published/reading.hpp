@@ -24,6 +24,8 @@ double amount(const json::Value& value, double unit = 1.0);
 constexpr double gib = 1024.0 * 1024.0 * 1024.0;
 constexpr double gigabyte = 1e9;
 
+/// The sizes of the model that `row` names in the file's own list.
+json::Value listed_model(const json::Value& file, const json::Value& row);
 /// Takes for the model of `run` the one that `row` names in the file's own list.
 void take_llama(const json::Value& file, const json::Value& row, PublishedRun& run);
 

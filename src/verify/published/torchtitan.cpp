@@ -1,5 +1,6 @@
 #include "verify/published/torchtitan.hpp"
 
+#include <algorithm>
 #include <array>
 
 namespace fsdplan::published {
@@ -23,6 +24,27 @@ bool is_float8(const json::Value& row) {
     return (value && value->boolean()) || (quantized && quantized->string().find("float8") == 0);
 }
 
+/// torchtitan's own Llama.
+void take_model(const json::Value& file, const json::Value& setting, const TorchtitanCode& code,
+                PublishedRun& run) {
+    const json::Value model = listed_model(file, setting);
+    const auto number = [&](const char* name, const char* key) {
+        return ", \"" + std::string(name) + "\": " + std::to_string(size(model.at(key)));
+    };
+    const bool fused =
+        code.has_fused_norms && std::ranges::find(code.unfused, model.key()) == code.unfused.end();
+    // The width of the feed-forward is published; torchtitan rounds a smaller one up to a multiple.
+    run.config = R"({"model_type": "torchtitan_llama", "torchtitan_version": ")" + std::string(code.version) +
+                 R"(", "norm_type": ")" + (fused ? "fused_rmsnorm\"" : "rmsnorm\"") + number("dim", "dim") +
+                 number("n_layers", "n_layers") + number("n_heads", "n_heads") +
+                 number("n_kv_heads", "n_kv_heads") + number("vocab_size", "vocab") +
+                 number("multiple_of", "ffn_hidden") +
+                 ", \"max_seq_len\": " + std::to_string(size(setting.at("seq"))) + "}";
+    if (const auto parameters = given(model, "n_params")) {
+        run.parameters = parameters->integer(1, largest_total);
+    }
+}
+
 /// "peak reserved" of whoever prints torchtitan's own figure.
 void take_figures(const json::Value& row, PublishedRow& out) {
     if (const auto reserved = given(row, "peak_reserved_gib")) {
@@ -37,25 +59,24 @@ void take_figures(const json::Value& row, PublishedRow& out) {
 
 }  // namespace
 
-void take_torchtitan_llama(const json::Value& file, const json::Value& row, std::string_view version,
-                           PublishedRun& run) {
-    take_llama(file, row, run);
-    (void)version;
-}
-
-TrainingJob torchtitan_job(std::string_view runtime, std::int64_t gpus) {
-    TrainingJob job;
+void take_torchtitan(const json::Value& file, const json::Value& setting, const TorchtitanCode& code,
+                     std::string_view runtime, PublishedRun& run) {
+    const std::int64_t gpus = size(setting.at("gpus"));
+    take_model(file, setting, code, run);
+    run.last_block_stays = runtime == "fsdp2";
+    TrainingJob& job = run.job;
     job.runtime = runtime;
     job.mesh = {.replicate = 1, .shard = gpus};
+    job.batch = size(setting.at("lbs"));
+    job.sequence = size(setting.at("seq"));
     job.param_dtype = DType::bfloat16;
     job.reduce_dtype = DType::float32;
     job.torch = "2.13";
     job.clip_norm = 2.0;
     job.use_orig_params = true;
     job.reads_loss = true;
-    job.output = OutputLife::next_forward;  // `pred` is a name in the loop
+    job.output = code.keeps_prediction ? OutputLife::next_forward : OutputLife::loss;
     job.zero_grad_first = true;
-    return job;
 }
 
 PublishedRow torchtitan_row(const json::Value& file, const json::Value& row, const TorchtitanTable& table) {
@@ -72,15 +93,10 @@ PublishedRow torchtitan_row(const json::Value& file, const json::Value& row, con
                           "the checkpointing " + json::quote(ac->string()) + " is not known");
     }
     PublishedRow out = row_of(row, table.name);
-    const std::int64_t gpus = size(row.at("gpus"));
-    out.run.job = torchtitan_job("fsdp2", gpus);
-    out.run.job.batch = size(row.at("lbs"));
-    out.run.job.sequence = size(row.at("seq"));
+    take_torchtitan(file, row, table.code, "fsdp2", out.run);
     out.run.job.activation_checkpointing = *policy;
-    out.run.last_block_stays = true;
     out.run.compiled = flag(row, "compile");
-    out.run.cluster = machines(table.gpu, gpus);
-    take_torchtitan_llama(file, row, table.version, out.run);
+    out.run.cluster = machines(table.gpu, out.run.job.mesh.ranks());
     if (is_float8(row)) {
         out.notes.emplace_back("float8 products keep their bfloat16 inputs: memory as in bfloat16");
     }

@@ -13,7 +13,6 @@ constexpr std::string_view table = "FSDP1 and FSDP2 on 8 H100 (torchtitan PR 165
 
 PublishedRow read_row(const json::Value& file, const json::Value& row) {
     const json::Value common = file.at("common");
-    const std::int64_t gpus = size(common.at("gpus"));
     const json::Value runtime = row.at("impl");
     const auto ac = checkpointing(row.at("ac").string());
     if (runtime.string() != "FSDP1" && runtime.string() != "FSDP2") {
@@ -23,14 +22,11 @@ PublishedRow read_row(const json::Value& file, const json::Value& row) {
         row.at("ac").fail("\"none\", \"full\", \"selective op\" or \"selective layer (2)\"");
     }
     PublishedRow out = row_of(row, table);
-    out.run.job = torchtitan_job(runtime.string() == "FSDP1" ? "fsdp1" : "fsdp2", gpus);
-    out.run.job.batch = size(common.at("lbs"));
-    out.run.job.sequence = size(common.at("seq"));
+    take_torchtitan(file, common, torchtitan_of_march, runtime.string() == "FSDP1" ? "fsdp1" : "fsdp2",
+                    out.run);
     out.run.job.activation_checkpointing = *ac;
-    out.run.last_block_stays = true;
-    out.run.cluster = machines("h100-96gb-sxm", gpus);
     out.run.compiled = flag(row, "compile");
-    take_torchtitan_llama(file, common, "2024-03", out.run);
+    out.run.cluster = machines("h100-96gb-sxm", out.run.job.mesh.ranks());
     out.table += out.run.compiled ? ", compiled" : "";
     if (const auto active = given(row, "peak_active_gib")) {
         out.peak_active_bytes = amount(*active, gib);

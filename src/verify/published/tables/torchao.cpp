@@ -10,20 +10,15 @@ constexpr std::string_view table = "torchao on 8 H100";
 
 PublishedRow read_row(const json::Value& file, const json::Value& row) {
     const json::Value common = file.at("common");
-    const std::int64_t gpus = size(common.at("gpus"));
     const auto ac = checkpointing(common.at("ac").string());
     if (!ac) {
         common.at("ac").fail("\"none\", \"full\", \"selective op\" or \"selective layer (2)\"");
     }
     PublishedRow out = row_of(row, table);
-    out.run.job = torchtitan_job("fsdp2", gpus);
-    out.run.job.batch = size(common.at("lbs"));
-    out.run.job.sequence = size(common.at("seq"));
+    take_torchtitan(file, common, torchtitan_of_december, "fsdp2", out.run);
     out.run.job.activation_checkpointing = *ac;
-    out.run.last_block_stays = true;
     out.run.compiled = flag(common, "compile");
-    out.run.cluster = machines("h100-96gb-sxm", gpus);
-    take_torchtitan_llama(file, common, "2024-12", out.run);
+    out.run.cluster = machines("h100-96gb-sxm", out.run.job.mesh.ranks());
     out.table += out.run.compiled ? ", compiled" : "";
     out.peak_reserved_bytes = amount(row.at("peak_mem"), gib);
     out.tokens_per_s = amount(row.at("median_tps"));

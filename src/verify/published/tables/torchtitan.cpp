@@ -13,10 +13,10 @@ struct Section {
     TorchtitanTable table;
 };
 constexpr std::array<Section, 4> sections{
-    {{"rows_h100", {"torchtitan on H100", "h100-96gb-sxm", "2024-12"}},
-     {"rows_a100", {"torchtitan on A100", "a100-80gb-sxm", "2024-03"}},
-     {"rows_405b_128gpu", {"torchtitan 405B on H100", "h100-96gb-sxm", "2024-12"}},
-     {"rows_b200", {"torchtitan on B200", "b200", "2024-12"}}}};
+    {{"rows_h100", {"torchtitan on H100", "h100-96gb-sxm", torchtitan_of_december}},
+     {"rows_a100", {"torchtitan on A100", "a100-80gb-sxm", torchtitan_of_april}},
+     {"rows_405b_128gpu", {"torchtitan 405B on H100", "h100-96gb-sxm", torchtitan_of_december}},
+     {"rows_b200", {"torchtitan on B200", "b200", torchtitan_of_december}}}};
 
 std::vector<PublishedRow> read(const json::Value& file) {
     std::vector<PublishedRow> out;
