@@ -102,14 +102,17 @@ void build(const Config& config, const Place& place) {
     const Sizes s = sizes_of(config);
     version_of(config);
     const Scope model = place.create(space.plain("Transformer"));
-    embedding(model, "tok_embeddings", s.vocab, s.width);
+    const Scope tokens = embedding(model, "tok_embeddings", s.vocab, s.width);
     model.buffer("freqs_cis", {s.positions, s.head_width() / 2}, DType::complex64, false);
     const Scope layers = model.child("layers", classes::module_dict());
     for (std::int64_t i = 0; i < s.layers; ++i) {
         fill_block(layers.child(std::to_string(i), space.plain("TransformerBlock")), s);
     }
     norm(model, "norm", s);
-    linear(model, "output", s.width, s.vocab, false);
+    const Scope output = linear(model, "output", s.width, s.vocab, false);
+    if (config.flag("enable_weight_tying", false)) {
+        output.tie("weight", tokens, "weight");
+    }
 }
 
 // What it computes.

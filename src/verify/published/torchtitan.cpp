@@ -24,27 +24,6 @@ bool is_float8(const json::Value& row) {
     return (value && value->boolean()) || (quantized && quantized->string().find("float8") == 0);
 }
 
-/// torchtitan's own Llama.
-void take_model(const json::Value& file, const json::Value& setting, const TorchtitanCode& code,
-                PublishedRun& run) {
-    const json::Value model = listed_model(file, setting);
-    const auto number = [&](const char* name, const char* key) {
-        return ", \"" + std::string(name) + "\": " + std::to_string(size(model.at(key)));
-    };
-    const bool fused =
-        code.has_fused_norms && std::ranges::find(code.unfused, model.key()) == code.unfused.end();
-    // The width of the feed-forward is published; torchtitan rounds a smaller one up to a multiple.
-    run.config = R"({"model_type": "torchtitan_llama", "torchtitan_version": ")" + std::string(code.version) +
-                 R"(", "norm_type": ")" + (fused ? "fused_rmsnorm\"" : "rmsnorm\"") + number("dim", "dim") +
-                 number("n_layers", "n_layers") + number("n_heads", "n_heads") +
-                 number("n_kv_heads", "n_kv_heads") + number("vocab_size", "vocab") +
-                 number("multiple_of", "ffn_hidden") +
-                 ", \"max_seq_len\": " + std::to_string(size(setting.at("seq"))) + "}";
-    if (const auto parameters = given(model, "n_params")) {
-        run.parameters = parameters->integer(1, largest_total);
-    }
-}
-
 /// "peak reserved" of whoever prints torchtitan's own figure.
 void take_figures(const json::Value& row, PublishedRow& out) {
     if (const auto reserved = given(row, "peak_reserved_gib")) {
@@ -59,10 +38,30 @@ void take_figures(const json::Value& row, PublishedRow& out) {
 
 }  // namespace
 
+void take_torchtitan_llama(const json::Value& file, const json::Value& row, const TorchtitanCode& code,
+                           PublishedRun& run) {
+    const json::Value model = listed_model(file, row);
+    const auto number = [&](const char* name, const char* key) {
+        return ", \"" + std::string(name) + "\": " + std::to_string(size(model.at(key)));
+    };
+    const bool fused =
+        code.has_fused_norms && std::ranges::find(code.unfused, model.key()) == code.unfused.end();
+    // The width of the feed-forward is published; torchtitan rounds a smaller one up to a multiple.
+    run.config = R"({"model_type": "torchtitan_llama", "torchtitan_version": ")" + std::string(code.version) +
+                 R"(", "norm_type": ")" + (fused ? "fused_rmsnorm\"" : "rmsnorm\"") + number("dim", "dim") +
+                 number("n_layers", "n_layers") + number("n_heads", "n_heads") +
+                 number("n_kv_heads", "n_kv_heads") + number("vocab_size", "vocab") +
+                 number("multiple_of", "ffn_hidden") +
+                 (flag(model, "tied") ? R"(, "enable_weight_tying": true})" : "}");
+    if (const auto parameters = given(model, "n_params")) {
+        run.parameters = parameters->integer(1, largest_total);
+    }
+}
+
 void take_torchtitan(const json::Value& file, const json::Value& setting, const TorchtitanCode& code,
                      std::string_view runtime, PublishedRun& run) {
     const std::int64_t gpus = size(setting.at("gpus"));
-    take_model(file, setting, code, run);
+    take_torchtitan_llama(file, setting, code, run);
     run.last_block_stays = runtime == "fsdp2";
     TrainingJob& job = run.job;
     job.runtime = runtime;

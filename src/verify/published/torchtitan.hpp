@@ -22,6 +22,10 @@ constexpr std::array<std::string_view, 2> large_models{"llama2-70b", "llama3.1-7
 constexpr TorchtitanCode torchtitan_of_april{"2024-04", true, large_models};
 constexpr TorchtitanCode torchtitan_of_december{"2024-12", false, {}, false};
 
+/// torchtitan's own Llama, with the sizes that `row` names in the file's own list.
+void take_torchtitan_llama(const json::Value& file, const json::Value& row, const TorchtitanCode& code,
+                           PublishedRun& run);
+
 /// Its training of the model that `model` names, sharded over `setting`'s GPUs: model, job and units but for
 /// checkpointing. `setting` has gpus, lbs and seq.
 void take_torchtitan(const json::Value& file, const json::Value& setting, const TorchtitanCode& code,
