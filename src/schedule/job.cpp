@@ -38,7 +38,8 @@ constexpr Names<ActivationCheckpointing::Mode, 4> checkpointing_names{
      {"blocks", ActivationCheckpointing::Mode::blocks},
      {"every", ActivationCheckpointing::Mode::every},
      {"selective", ActivationCheckpointing::Mode::selective}}};
-constexpr Names<Loss::Kind, 5> loss_names{{{"cross-entropy", Loss::Kind::cross_entropy},
+constexpr Names<Loss::Kind, 6> loss_names{{{"cross-entropy", Loss::Kind::cross_entropy},
+                                           {"shifted", Loss::Kind::shifted},
                                            {"chunked", Loss::Kind::chunked},
                                            {"low-precision", Loss::Kind::low_precision},
                                            {"fused", Loss::Kind::fused},

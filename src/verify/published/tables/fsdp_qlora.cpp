@@ -22,29 +22,31 @@ LoraOptions adapters() {
 
 PublishedRow read_row(const json::Value& file, const json::Value& row) {
     const std::string_view method = row.at("method").string();
-    if (method.find("QLoRA") == 0) {
-        return outside_of(row, table, "weights of four bits are not modelled");
-    }
-    if (method != "LoRA" && method != "LoRA + DDP") {
-        row.at("method").fail("\"LoRA\", \"QLoRA\", either with \" + DDP\"");
+    const bool four_bit = method.substr(0, 1) == "Q";
+    const std::string_view rest = method.substr(four_bit ? 1 : 0);
+    if (rest != "LoRA" && rest != "LoRA + DDP") {
+        row.at("method").fail(R"("LoRA", "QLoRA", "LoRA + DDP" or "QLoRA + DDP")");
     }
     PublishedRow out = row_of(row, table);
     TrainingJob& job = out.run.job;
     job.runtime = "fsdp1";
-    job.strategy = method == "LoRA" ? Strategy::full_shard : Strategy::no_shard;
+    job.strategy = rest == "LoRA" ? Strategy::full_shard : Strategy::no_shard;
     job.mesh = {.replicate = 1, .shard = gpus};
     job.param_dtype = std::nullopt;
     job.batch = size(row.at("lbs"));
     job.sequence = size(row.at("seq"));
     job.torch = "2.13";
     job.loss_in_model = true;
+    job.loss.kind = Loss::Kind::shifted;  // transformers of March 2024
     job.reads_loss = true;
     job.output = OutputLife::backward;
     job.fsdp1.built_on_device = true;
     job.activation_checkpointing.mode = ActivationCheckpointing::Mode::blocks;
-    job.activation_checkpointing.reentrant = true;
+    // The script's are reentrant, after a hook that has the frozen embedding's output require gradients.
+    out.notes.emplace_back("checkpoints that are not reentrant");
     out.run.storage = DType::bfloat16;
     out.run.lora = adapters();
+    out.run.four_bit = four_bit;
     out.run.units = PublishedRun::Units::blocks_and_adapters;
     out.run.cluster = machines("rtx3090", gpus);
     take_llama(file, row, out.run);
