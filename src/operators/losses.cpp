@@ -15,10 +15,14 @@ Value moved_labels(Eager& f, std::int64_t batch, std::int64_t sequence) {
     return batch > 1 ? f.run("clone", {flat, DType::int64}, {&padded}) : f.view(padded, flat);
 }
 
-Value logits_of(Eager& f, ModuleIndex head, const Value& hidden, bool capped) {
+/// `wide`: the model raises them to float32 before anybody else sees them.
+Value logits_of(Eager& f, ModuleIndex head, const Value& hidden, bool capped, bool wide = false) {
     Value logits = layer::linear(f, head, hidden);
     if (capped) {
         logits = op::soft_cap(f, std::move(logits));
+    }
+    if (wide) {
+        logits = op::to(f, std::move(logits), DType::float32);
     }
     f.use_as(logits, Storage::Use::logits);
     return logits;
@@ -33,6 +37,18 @@ Value loss_of_whole(Eager& f, const Value& logits, DType dtype) {
     const Value labels = moved_labels(f, batch, sequence);
     const Value flat = f.view(wide, Shape{batch * sequence, wide.size(2)});
     return op::cross_entropy(f, flat, labels);
+}
+
+/// The loss of transformers before 4.46, of all logits but each sequence's last.
+Value loss_of_shifted(Eager& f, const Value& logits) {
+    f.begin_loss();
+    const Result whole{logits.shape(), logits.dtype()};
+    const std::int64_t rows = logits.size(0) * (logits.size(1) - 1);
+    Value shifted = f.run("clone", {{rows, logits.size(2)}, logits.dtype()}, {&logits});
+    f.node({&shifted}, {&logits}, {},
+           [whole](Eager& e, Gradients& g) { g.give(0, e.run("slice_backward", whole, {&g.of_output()})); });
+    const Value labels = f.run("clone", {{rows}, DType::int64}, {});
+    return op::cross_entropy(f, std::move(shifted), labels);
 }
 
 /// Labels that count, as an integer.
@@ -104,6 +120,8 @@ Value head_and_loss(Eager& f, ModuleIndex head, const Value& hidden, bool capped
         case Kind::fused:
         case Kind::cut:
             return loss_with_head(f, head, hidden);
+        case Kind::shifted:
+            return loss_of_shifted(f, logits_of(f, head, hidden, capped, true));
         default:
             break;
     }

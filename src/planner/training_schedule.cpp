@@ -38,7 +38,9 @@ OperatorGraph operators_for(const ModelGraph& model, const ModuleTree& tree, con
                       .attention = job.attention,
                       .loss = job.loss,
                       .input_gradients = job.activation_checkpointing.by_model(tree)};
-    return model.operators(tree, workload);
+    OperatorGraph graph = model.operators(tree, workload);
+    // A loss that the user's loop works out is not transformers'.
+    return job.loss.kind == Loss::Kind::shifted && !graph.loss_in_model ? OperatorGraph{} : graph;
 }
 
 Schedule schedule_with_work(const Evaluation& about, const WrapPlan& plan, const TrainingJob& job,

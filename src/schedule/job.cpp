@@ -40,7 +40,8 @@ constexpr Names<AttentionImplementation, 3> attention_names{
     {{"sdpa", AttentionImplementation::sdpa},
      {"flash_attention_2", AttentionImplementation::flash_attention_2},
      {"eager", AttentionImplementation::eager}}};
-constexpr Names<Loss::Kind, 6> loss_names{{{"cross-entropy", Loss::Kind::cross_entropy},
+constexpr Names<Loss::Kind, 7> loss_names{{{"cross-entropy", Loss::Kind::cross_entropy},
+                                           {"shifted", Loss::Kind::shifted},
                                            {"chunked", Loss::Kind::chunked},
                                            {"low-precision", Loss::Kind::low_precision},
                                            {"fused", Loss::Kind::fused},

@@ -2,9 +2,9 @@
 #include <cmath>
 
 #include "fsdplan/verify.hpp"
+#include "verify/median.hpp"
 
 namespace fsdplan {
-
 double Deviation::error() const {
     if (expected == 0) {
         return got == 0 ? 0.0 : 1.0;
@@ -34,8 +34,7 @@ std::vector<Accuracy> accuracies(const Verification& result) {
         errors[static_cast<std::size_t>(found - out.begin())].push_back(error);
     }
     for (std::size_t i = 0; i < out.size(); ++i) {
-        std::ranges::sort(errors[i]);
-        out[i].median = errors[i][errors[i].size() / 2];
+        out[i].median = median_of(errors[i]);
     }
     return out;
 }

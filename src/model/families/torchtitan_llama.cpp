@@ -16,6 +16,7 @@ constexpr ClassSpace norms{"torchtitan.models.norms", {}};
 
 struct Sizes {
     std::int64_t width, layers, heads, kv_heads, vocab, inner, positions;
+    bool fused_norms;
 
     std::int64_t head_width() const { return width / heads; }
 };
@@ -30,6 +31,15 @@ std::int64_t inner_width(const Config& config, std::int64_t width) {
     const std::int64_t two_thirds = 2 * config.product(4, width) / 3;
     const auto stretched = static_cast<std::int64_t>(multiplier * static_cast<double>(two_thirds));
     return round_up(std::max(stretched, std::int64_t{1}), config.size("multiple_of", 256));
+}
+
+/// torchtitan's norm_type; LayerNorm is not described.
+bool has_fused_norms(const Config& config) {
+    const std::string type = config.text("norm_type", "rmsnorm");
+    if (type != "rmsnorm" && type != "fused_rmsnorm") {
+        config.refuse("norm_type", R"(expected "rmsnorm" or "fused_rmsnorm", found )" + json::quote(type));
+    }
+    return type == "fused_rmsnorm";
 }
 
 Sizes sizes_of(const Config& config) {
@@ -47,17 +57,27 @@ Sizes sizes_of(const Config& config) {
             .kv_heads = kv_heads,
             .vocab = config.size("vocab_size", 32000),
             .inner = inner_width(config, width),
-            .positions = config.size("max_seq_len", 2048)};
+            .positions = config.size("max_seq_len", 2048),
+            .fused_norms = has_fused_norms(config)};
 }
 
-/// In March 2024 layers saw batch and sequence as one dimension, and the model returned float32.
-bool folds_tokens(const Config& config) {
-    const std::string version = config.text("torchtitan_version", "2024-12");
-    if (version != "2024-03" && version != "2024-12") {
+/// What differs between versions of its code.
+struct Version {
+    std::string_view name;
+    bool folds_tokens;     ///< layers see batch and sequence as one dimension
+    bool returns_float32;  ///< the model raises the logits, not the loss
+};
+constexpr std::array<Version, 3> versions{
+    {{"2024-03", true, true}, {"2024-04", false, true}, {"2024-12", false, false}}};
+
+const Version& version_of(const Config& config) {
+    const std::string name = config.text("torchtitan_version", versions.back().name);
+    const auto found = std::ranges::find(versions, name, &Version::name);
+    if (found == versions.end()) {
         config.refuse("torchtitan_version",
-                      "expected \"2024-03\" or \"2024-12\", found " + json::quote(version));
+                      R"(expected "2024-03", "2024-04" or "2024-12", found )" + json::quote(name));
     }
-    return version == "2024-03";
+    return *found;
 }
 
 void norm(Scope parent, std::string name, const Sizes& s) {
@@ -80,27 +100,51 @@ void fill_block(Scope block, const Sizes& s) {
 
 void build(const Config& config, const Place& place) {
     const Sizes s = sizes_of(config);
-    folds_tokens(config);
+    version_of(config);
     const Scope model = place.create(space.plain("Transformer"));
-    embedding(model, "tok_embeddings", s.vocab, s.width);
+    const Scope tokens = embedding(model, "tok_embeddings", s.vocab, s.width);
     model.buffer("freqs_cis", {s.positions, s.head_width() / 2}, DType::complex64, false);
     const Scope layers = model.child("layers", classes::module_dict());
     for (std::int64_t i = 0; i < s.layers; ++i) {
         fill_block(layers.child(std::to_string(i), space.plain("TransformerBlock")), s);
     }
     norm(model, "norm", s);
-    linear(model, "output", s.width, s.vocab, false);
+    const Scope output = linear(model, "output", s.width, s.vocab, false);
+    if (config.flag("enable_weight_tying", false)) {
+        output.tie("weight", tokens, "weight");
+    }
 }
 
 // What it computes.
 
-Value rms_norm(Eager& f, ModuleIndex m, const Value& x) {
+/// One Triton kernel, which keeps its input and a number for each row.
+Value fused_rms_norm(Eager& f, const Value& x, const Value& weight) {
+    const Result like{x.shape(), x.dtype()};
+    const std::int64_t width = x.size(-1);
+    Value out = f.run("rms_norm_fwd", like, {&x});
+    const Value scales = f.also({{x.numel() / width}, DType::float32});
+    f.node({&out}, {&x, &weight}, {&x, &scales},
+           [like, width, sms = f.workload().multiprocessors](Eager& e, Gradients& g) {
+               Value of_x = e.run("rms_norm_bwd", like, {&g.of_output()});
+               const Value shares = e.also({{sms, width}, DType::float32});
+               const Value sum = e.run("sum", {{width}, DType::float32}, {&shares});
+               g.give(1, e.run("_to_copy", {{width}, like.dtype}, {&sum}));
+               g.give(0, std::move(of_x));
+           });
+    return out;
+}
+
+Value rms_norm(Eager& f, ModuleIndex m, const Value& x, const Sizes& s) {
     return f.call(m, {&x}, [&] {
+        const Value weight = f.parameter(m, "weight");
+        if (s.fused_norms) {
+            return fused_rms_norm(f, x, weight);
+        }
         const Value wide = op::to(f, x, DType::float32);
         Value scale = op::rsqrt(f, op::add_scalar(f, op::mean_last(f, op::power(f, wide))));
         Value scaled = op::mul(f, wide, std::move(scale));
         scaled = op::to(f, std::move(scaled), x.dtype());
-        return op::mul(f, std::move(scaled), f.parameter(m, "weight"));
+        return op::mul(f, std::move(scaled), weight);
     });
 }
 
@@ -169,31 +213,31 @@ Value feed_forward(Eager& f, ModuleIndex m, const Value& x) {
 
 Value block(Eager& f, ModuleIndex m, const Value& x, const Value& frequencies, const Sizes& s) {
     return f.call(m, {&x, &frequencies}, [&] {
-        Value hidden = rms_norm(f, layer::child(f, m, "attention_norm"), x);
+        Value hidden = rms_norm(f, layer::child(f, m, "attention_norm"), x, s);
         hidden = attend(f, layer::child(f, m, "attention"), hidden, frequencies, s);
         const Value residual = op::add(f, x, std::move(hidden));
-        hidden = rms_norm(f, layer::child(f, m, "ffn_norm"), residual);
+        hidden = rms_norm(f, layer::child(f, m, "ffn_norm"), residual, s);
         hidden = feed_forward(f, layer::child(f, m, "feed_forward"), hidden);
         return op::add(f, residual, std::move(hidden));
     });
 }
 
 /// [batch, sequence, vocabulary].
-Value logits_of(Eager& f, ModuleIndex top, const Value& ids, const Sizes& s, bool folds) {
+Value logits_of(Eager& f, ModuleIndex top, const Value& ids, const Sizes& s, const Version& version) {
     return f.call(top, {&ids}, [&] {
         Value hidden = layer::embedding(f, layer::child(f, top, "tok_embeddings"), ids);
         const Shape shape = hidden.shape();
         const Value frequencies = f.outside({ids.size(1), s.head_width() / 2}, DType::complex64);
-        if (folds) {
+        if (version.folds_tokens) {
             hidden = op::reshape(f, hidden, {shape[0] * shape[1], shape[2]});
         }
         for (const ModuleIndex m : f.tree().children(layer::child(f, top, "layers"))) {
             hidden = block(f, m, hidden, frequencies, s);
         }
-        hidden = rms_norm(f, layer::child(f, top, "norm"), hidden);
+        hidden = rms_norm(f, layer::child(f, top, "norm"), hidden, s);
         hidden = op::reshape(f, hidden, shape);
         Value logits = layer::linear(f, layer::child(f, top, "output"), hidden);
-        if (folds) {
+        if (version.returns_float32) {
             logits = op::to(f, std::move(logits), DType::float32);
         }
         f.use_as(logits, Storage::Use::logits);
@@ -207,7 +251,7 @@ Value forward(const Config& config, Eager& f, ModuleIndex top) {
         return {};
     }
     const Value ids = token_ids(f);
-    Value logits = logits_of(f, top, ids, sizes_of(config), folds_tokens(config));
+    Value logits = logits_of(f, top, ids, sizes_of(config), version_of(config));
     const Value labels = f.outside({logits.size(0) * logits.size(1)}, DType::int64);
     logits = op::reshape(f, logits, {labels.size(0), logits.size(2)});
     return op::cross_entropy(f, op::to(f, std::move(logits), DType::float32), labels);
