@@ -44,7 +44,8 @@ struct HostCosts {
 /// What the operations of a schedule are priced with.
 struct Pricing {
     Mesh mesh;  ///< how the groups lie on the nodes
-    DType compute_dtype = DType::bfloat16;
+    DType compute_dtype = DType::bfloat16;  ///< of products whose shape is not known
+    int flash_attention = 2;                ///< generation of its kernels
     HostCosts host;
 };
 
@@ -61,7 +62,7 @@ struct OpTimes {
 
 /// Prices of a schedule's distinct collectives, one a row of Schedule::collectives.
 ///
-/// Kernels: the slower of products at the best found rate and of bytes at the memory's, and for each launch
+/// Kernels: the slower of products by their shape and of bytes at the memory's rate, and for each launch
 /// what 2 MiB of traffic take (so small kernels lose as measured). Copies read and write their bytes.
 std::vector<CollectiveTime> collective_times(const Schedule& schedule, const Cluster& cluster,
                                              const Pricing& pricing);
