@@ -46,6 +46,44 @@ struct Accuracy {
     std::size_t within_five_percent = 0;
 };
 
+/// A figure of a real training run that somebody published, beside what is predicted for it.
+struct PublishedFigure {
+    std::string table;     ///< source and hardware
+    std::string row;       ///< its id in the file
+    std::string quantity;  ///< "peak reserved"
+    std::string unit;      ///< "bytes", "tokens/s"
+    double published = 0.0;
+    double predicted = 0.0;
+    // The interval that nine of ten figures should lie in.
+    double low = 0.0;
+    double high = 0.0;
+    bool is_judged = true;  ///< false: what was run is not known well enough to count
+
+    double signed_error() const { return predicted / published - 1.0; }
+    bool inside() const { return low <= published && published <= high; }
+};
+
+/// Whether a published run fitted into its GPU's memory, and whether it is predicted to.
+struct PublishedOutcome {
+    std::string table;
+    std::string row;
+    bool fits = true;
+    bool predicted_fits = true;
+    bool is_judged = true;
+};
+
+/// How close one quantity comes over the judged rows of one table.
+struct TableAccuracy {
+    std::string table;
+    std::string quantity;
+    std::size_t count = 0;
+    double median = 0.0;  ///< of absolute errors
+    double worst = 0.0;
+    std::string worst_row;
+    double bias = 0.0;  ///< mean of signed errors
+    std::size_t inside = 0;
+};
+
 struct Verification {
     std::int64_t cases = 0;
     std::int64_t match = 0;
@@ -57,12 +95,17 @@ struct Verification {
     std::vector<Difference> differences;  ///< all of every differing case
     std::vector<Skip> skips;
     std::vector<Deviation> deviations;
+    std::vector<PublishedFigure> figures;
+    std::vector<PublishedOutcome> outcomes;
 
     bool all_match() const { return differ == 0 && tables == tables_match; }
 };
 
 /// One for each quantity, in the order in which they first occur.
 std::vector<Accuracy> accuracies(const Verification& result);
+
+/// One for each table and quantity, in the order in which they first occur.
+std::vector<TableAccuracy> table_accuracies(const Verification& result);
 
 /// One layout of recordings. An entry is one file in src/verify/builtin.
 struct RecordingInfo {

@@ -6,6 +6,7 @@
 
 #include "planner/layers.hpp"
 #include "verify/traffic.hpp"
+#include "verify/wrapping.hpp"
 
 namespace fsdplan {
 namespace {
@@ -228,7 +229,7 @@ private:
         } else if (ac == "selective-op") {
             out.mode = Mode::selective;
         } else if (ac == "alternate") {
-            const std::vector<ModuleIndex> found = blocks();
+            const std::vector<ModuleIndex> found = blocks_of(tree_);
             for (std::size_t i = 1; i < found.size(); i += 2) {
                 out.modules.push_back(tree_.path(found[i]));
             }
@@ -264,17 +265,6 @@ private:
                               std::pair{std::string_view("no"), Strategy::no_shard},
                               std::pair{std::string_view("hybrid"), Strategy::hybrid_shard},
                               std::pair{std::string_view("hybrid-grad"), Strategy::hybrid_shard_zero2}});
-    }
-
-    std::vector<ModuleIndex> blocks() const {
-        const ClassSet classes(tree_, block_classes(tree_));
-        std::vector<ModuleIndex> out;
-        for (std::size_t m = 0; m < tree_.size(); ++m) {
-            if (classes.matches(tree_, static_cast<ModuleIndex>(m))) {
-                out.push_back(static_cast<ModuleIndex>(m));
-            }
-        }
-        return out;
     }
 
     /// Embedding and head around the blocks.
@@ -340,11 +330,11 @@ private:
     PolicySpec by_path(std::string_view kind) const {
         std::vector<ModuleIndex> modules;
         if (kind == "blocks") {
-            modules = blocks();
+            modules = blocks_of(tree_);
         } else if (kind == "blocks+ends") {
-            modules = with_ends(blocks());
+            modules = with_ends(blocks_of(tree_));
         } else if (kind == "mlp+attention") {
-            modules = with_children(blocks());
+            modules = with_children(blocks_of(tree_));
         } else if (kind != "root") {
             throw Unsupported{"the wrapping " + json::quote(kind) + " is not known"};
         }
@@ -380,13 +370,7 @@ private:
         if (value->string() != "all-but-last") {
             throw Unsupported{"reshard_after_forward " + value->shown() + " is not known"};
         }
-        const std::vector<ModuleIndex> order = blocks();
-        for (Unit& unit : out_.plan.units) {
-            if (!unit.path.empty()) {
-                unit.arguments.emplace_back("reshard_after_forward",
-                                            unit.module == order.back() ? "false" : "true");
-            }
-        }
+        reshard_all_but_last(tree_, out_.plan);
     }
 
     json::Value case_;

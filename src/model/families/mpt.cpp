@@ -1,5 +1,8 @@
+#include <algorithm>
+
 #include "model/causal_lm.hpp"
 #include "model/config_fields.hpp"
+#include "model/foundry_mpt.hpp"
 
 namespace fsdplan::builtin::family {
 namespace {
@@ -47,7 +50,14 @@ constexpr std::array heads{
     Head{"MptForQuestionAnswering", HeadKind::question_answering, "transformer"},
 };
 constexpr DecoderFamily decoder_family{space, "MptModel", heads, describe};
-constexpr auto architectures = architectures_of<decoder_family>();
+
+constexpr auto architectures = [] {
+    constexpr auto own = architectures_of<decoder_family>();
+    std::array<Architecture, own.size() + 1> out{};
+    std::ranges::copy(own, out.begin());
+    out.back() = {foundry_mpt_class, build_foundry_mpt};
+    return out;
+}();
 constexpr std::array<std::string_view, 1> model_types{"mpt"};
 constexpr std::array<std::string_view, 1> no_split{"MptBlock"};
 
@@ -60,6 +70,7 @@ constinit const FamilyInfo mpt{
     .backbone = decoder_family.model,
     .no_split_classes = no_split,
     .longest_sequence = longest_sequence,
+    .forward = foundry_mpt_forward,
 };
 
 }  // namespace fsdplan::builtin::family

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "command.hpp"
+#include "published_output.hpp"
 
 namespace fsdplan::cli {
 namespace {
@@ -32,6 +33,7 @@ void print_text(const Verification& result) {
             a.quantity, a.count, 100.0 * a.median, 100.0 * a.worst, a.worst_case, a.within_half_percent,
             a.within_two_percent, a.within_five_percent);
     }
+    print_published(result);
     fmt::print("{} cases: {} match, {} differ, {} skipped\n", result.cases, result.match, result.differ,
                result.skipped);
 }
@@ -58,6 +60,7 @@ void print_json(const Verification& result) {
         out["deviations"].push_back(
             {{"quantity", d.quantity}, {"case", d.case_name}, {"expected", d.expected}, {"got", d.got}});
     }
+    add_published(result, out);
     fmt::print("{}\n", out.dump(1, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
 }
 

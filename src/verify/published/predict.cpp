@@ -1,0 +1,102 @@
+#include "verify/published/predict.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "fsdplan/planner.hpp"
+#include "model/importer.hpp"
+#include "planner/training_schedule.hpp"
+#include "verify/wrapping.hpp"
+
+namespace fsdplan {
+namespace {
+
+// States are there from the second step on, and so is all that the allocator will ever reserve.
+constexpr int iterations = 3;
+constexpr std::int64_t id_bytes = 8;  // of a token or a label
+
+ModelGraph model_of(const PublishedRun& run) {
+    ModelGraph graph = read_hf_config(run.config, "the published model", {.dtype = run.storage});
+    return run.lora ? with_lora(graph, *run.lora) : graph;
+}
+
+PolicySpec policy_of(const ModuleTree& tree, const PublishedRun& run) {
+    PolicySpec spec;
+    if (run.units == PublishedRun::Units::blocks) {
+        spec.kind = PolicySpec::Kind::module_classes;
+        spec.classes = block_classes(tree);
+        return spec;
+    }
+    spec.kind = PolicySpec::Kind::recursive;
+    spec.members.push_back({.name = "transformer", .classes = block_classes(tree)});
+    spec.members.push_back({.name = "names", .modules = {"*.lora_A.*", "*.lora_B.*"}});
+    return spec;
+}
+
+WrapPlan units_for(const SweepQuestion& question, const PublishedRun& run) {
+    WrapPlan plan = units_of(question, question.jobs.front());
+    if (run.last_block_stays && run.job.runtime == "fsdp2") {
+        reshard_all_but_last(question.tree, plan);
+    }
+    return plan;
+}
+
+/// Tokens a second of one GPU, from the time of a step.
+Estimate rate_of(const TrainingJob& job, const Estimate& step_ns) {
+    const auto rate = [&](std::int64_t ns) {
+        const auto tokens = static_cast<double>(job.tokens() * job.accumulate);
+        return static_cast<std::int64_t>(
+            std::llround(1e9 * tokens / static_cast<double>(std::max<std::int64_t>(1, ns))));
+    };
+    return {.value = rate(step_ns.value), .low = rate(step_ns.high), .high = rate(step_ns.low)};
+}
+
+Prediction prediction_of(const Run& run, const Schedule& schedule, const TrainingJob& job) {
+    const MemoryProfile& memory = *run.memory;
+    Prediction out;
+    out.peak_allocated_bytes = exactly(memory.peak.allocated_bytes);
+    out.peak_active_bytes = exactly(memory.active_peak_bytes.value_or(memory.peak.allocated_bytes));
+    out.peak_reserved_bytes = run.reserved_bytes.value_or(out.peak_active_bytes);
+    out.peak_live_bytes = program_memory(schedule).peak.allocated_bytes;
+    out.step_ns = run.step_ns;
+    out.tokens_per_s = rate_of(job, run.step_ns);
+    return out;
+}
+
+}  // namespace
+
+Prediction predict(const PublishedRun& run) {
+    const ModelGraph model = model_of(run);
+    const ModuleTree tree = flatten(model);
+    if (run.parameters && *run.parameters != tree.numel[0]) {
+        return {.refused = "the published model has " + std::to_string(*run.parameters) +
+                           " parameters, one of these sizes " + std::to_string(tree.numel[0])};
+    }
+    const Cluster cluster = find_cluster(run.cluster);
+    check(run.job, cluster.gpus);
+    const SweepQuestion question{
+        .model = model, .tree = tree, .policy = policy_of(tree, run), .jobs = {run.job}, .cluster = cluster};
+    const WrapPlan plan = units_for(question, run);
+    if (const Diagnostic* error = plan.construction_error()) {
+        return {.refused = "these units cannot be: " + error->message};
+    }
+    const std::int64_t ids = checked_mul(run.job.tokens(), id_bytes, "the published batch");
+    const std::array<std::int64_t, 2> inputs{ids, ids};
+    const Schedule schedule = training_schedule(model, tree, plan, run.job, cluster,
+                                                {.iterations = iterations, .input_bytes = inputs});
+    SimulationOptions options;
+    options.pricing.mesh = run.job.mesh;
+    options.pricing.compute_dtype = run.job.param_dtype.value_or(run.storage);
+    options.memory = usual_memory(cluster, schedule);
+    Run played = simulate(schedule, cluster, options);
+    const bool fits = !played.memory->out_of_memory;
+    if (!fits) {
+        options.memory->device = CachingAllocator::most_memory;
+        played = simulate(schedule, cluster, options);
+    }
+    Prediction out = prediction_of(played, schedule, run.job);
+    out.fits = fits;
+    return out;
+}
+
+}  // namespace fsdplan

@@ -1,0 +1,39 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "base/json.hpp"
+#include "verify/published/row.hpp"
+
+// What files of published measurements have in common.
+namespace fsdplan::published {
+
+/// A row of table `table` with its id.
+PublishedRow row_of(const json::Value& row, std::string_view table);
+/// The same, and why it is not predicted.
+PublishedRow outside_of(const json::Value& row, std::string_view table, std::string reason);
+
+std::int64_t size(const json::Value& value);
+/// Member `key`, if it is there and not null.
+std::optional<json::Value> given(const json::Value& row, std::string_view key);
+bool flag(const json::Value& row, std::string_view key);
+/// A positive number of `unit`s each.
+double amount(const json::Value& value, double unit = 1.0);
+constexpr double gib = 1024.0 * 1024.0 * 1024.0;
+constexpr double gigabyte = 1e9;
+
+/// Takes for the model of `run` the one that `row` names in the file's own list.
+void take_llama(const json::Value& file, const json::Value& row, PublishedRun& run);
+
+/// `gpus` GPUs of a name of ours, eight a node as far as that divides.
+ClusterRequest machines(std::string_view gpu, std::int64_t gpus);
+
+/// "none", "full", "selective op", "selective layer (2)"; nothing for other words.
+std::optional<ActivationCheckpointing> checkpointing(std::string_view words);
+
+/// What torchtitan trains: FSDP2 or FSDP1 over `gpus` ranks, bf16 over float32, its loss and its loop.
+TrainingJob torchtitan_job(std::string_view runtime, std::int64_t gpus);
+
+}  // namespace fsdplan::published

@@ -1,0 +1,72 @@
+#include "verify/published/reading.hpp"
+
+// FSDP1 beside FSDP2 on one run of Llama 2 7B, as torchtitan's pull request 165 gives it, and partial figures
+// from other places.
+namespace fsdplan::builtin::published_source {
+namespace {
+
+using namespace published;
+
+constexpr std::string_view table = "FSDP1 and FSDP2 on 8 H100 (torchtitan PR 165)";
+
+PublishedRow read_row(const json::Value& file, const json::Value& row) {
+    const json::Value common = file.at("common");
+    const std::int64_t gpus = size(common.at("gpus"));
+    const json::Value runtime = row.at("impl");
+    const auto ac = checkpointing(row.at("ac").string());
+    if (runtime.string() != "FSDP1" && runtime.string() != "FSDP2") {
+        runtime.fail("\"FSDP1\" or \"FSDP2\"");
+    }
+    if (!ac) {
+        row.at("ac").fail("\"none\", \"full\", \"selective op\" or \"selective layer (2)\"");
+    }
+    PublishedRow out = row_of(row, table);
+    if (flag(row, "compile")) {
+        out.outside = "torch.compile changes what is saved";
+        return out;
+    }
+    out.run.job = torchtitan_job(runtime.string() == "FSDP1" ? "fsdp1" : "fsdp2", gpus);
+    out.run.job.batch = size(common.at("lbs"));
+    out.run.job.sequence = size(common.at("seq"));
+    out.run.job.activation_checkpointing = *ac;
+    out.run.last_block_stays = true;
+    out.run.cluster = machines("h100-96gb-sxm", gpus);
+    take_llama(file, common, out.run);
+    if (const auto active = given(row, "peak_active_gib")) {
+        out.peak_active_bytes = amount(*active, gib);
+    }
+    if (const auto reserved = given(row, "peak_reserved_gib")) {
+        out.peak_reserved_bytes = amount(*reserved, gib);
+    }
+    if (const auto wps = given(row, "wps_range")) {
+        double sum = 0.0;
+        for (const json::Value end : wps->elements()) {
+            sum += amount(end);
+        }
+        out.tokens_per_s = sum / static_cast<double>(std::max<std::size_t>(1, wps->size()));
+        out.notes.emplace_back("speed: the middle of the published range");
+    }
+    out.fits = true;
+    return out;
+}
+
+std::vector<PublishedRow> read(const json::Value& file) {
+    std::vector<PublishedRow> out;
+    for (const json::Value row : file.at("rows").elements()) {
+        out.push_back(read_row(file, row));
+    }
+    for (const char* rest : {"llama_recipes", "t5"}) {
+        for (const json::Value row : file.at(rest).elements()) {
+            out.push_back(outside_of(row, table, "the batch and the length of its sequences are not stated"));
+        }
+    }
+    return out;
+}
+
+}  // namespace
+
+extern const PublishedSource fsdp1_vs_fsdp2;
+constinit const PublishedSource fsdp1_vs_fsdp2{
+    .repository = "pytorch/torchtitan", .key = "llama_recipes", .read = read};
+
+}  // namespace fsdplan::builtin::published_source
