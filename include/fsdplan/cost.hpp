@@ -38,8 +38,8 @@ struct Gpu {
     std::vector<double> memory_reports;  ///< GiB, all values that were reported
     std::int64_t sm_count = 0;
     double memory_bytes_per_s = 0.0;
-    double flops_half = 0.0;       ///< bf16 or fp16, dense, per second
-    double flops_single = 0.0;     ///< fp32
+    double flops_half = 0.0;    ///< bf16 or fp16, dense, per second
+    double flops_single = 0.0;  ///< fp32
     GpuConstants constants;
     double link_bytes_per_s = 0.0;  ///< NVLink or the like, per direction; 0: none
     bool all_to_all_links = false;  ///< every GPU of a node reaches every other over such links (NVSwitch)
@@ -134,8 +134,8 @@ struct CollectiveTime {
 CollectiveTime collective_time(const Cluster& cluster, CollectiveKind kind, Bytes size,
                                const Placement& group);
 
-/// Share of the best product's rate that one of this shape reaches, by its tiles alone: those at the edges are
-/// filled in part, the last wave of them does not occupy every SM, and each begins by loading along k.
+/// Share of the best product's rate that one of this shape reaches, by its tiles alone: those at the edges
+/// are filled in part, the last wave of them does not occupy every SM, and each begins by loading along k.
 double product_share(const Gpu& gpu, const KernelShape& shape);
 
 /// One kernel for the product: limited by its operations, or when it is thin by its operands in memory.

@@ -54,11 +54,11 @@ struct Operator {
         causal_attention,  ///< the same; half of `flops` lies above the diagonal and is left out
     };
     Kind kind = Kind::other;
-    std::int32_t name = 0;   ///< row of OperatorGraph::names
-    std::int32_t call = -1;  ///< row of OperatorGraph::calls whose forward runs; -1: the loss
+    std::int32_t name = 0;    ///< row of OperatorGraph::names
+    std::int32_t call = -1;   ///< row of OperatorGraph::calls whose forward runs; -1: the loss
     std::int32_t shape = -1;  ///< row of OperatorGraph::shapes; -1: no product, or nobody knows
-    std::int64_t flops = 0;  ///< as torch's counter has it
-    std::int64_t bytes = 0;  ///< read and written
+    std::int64_t flops = 0;   ///< as torch's counter has it
+    std::int64_t bytes = 0;   ///< read and written
 };
 
 /// What happens to memory and on the device, in the order of the program.

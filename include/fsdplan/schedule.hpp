@@ -50,7 +50,7 @@ struct Collective {
 
 /// What an operation of a schedule is. Operations stand in the order in which the host issues them.
 enum class OpKind : std::uint8_t {
-    compute,     ///< kernels: `flops`, `bytes` read and written, `launches`; `target`: row of Schedule::shapes
+    compute,  ///< kernels: `flops`, `bytes` read and written, `launches`; `target`: row of Schedule::shapes
     collective,  ///< `target`: row of Schedule::collectives
     copy,        ///< `bytes` copied or cast inside device memory
     to_device,   ///< `bytes` from host memory

@@ -99,8 +99,9 @@ Named find_named(std::string_view folder, std::string_view name, std::string_vie
 Gpu read_gpu(const json::Value& object) {
     expect_format(object, "fsdplan.gpu");
     object.allow_only({"format", "version", "name", "title", "aliases", "architecture",
-                       "memory_seen_by_cuda_GiB", "sm_count", "memory_GBps", "dense_tflops",
-                       "constants", "link_GBps", "all_to_all_links", "pcie_GBps", "cublas_workspace_bytes", "usual_cluster", "source"});
+                       "memory_seen_by_cuda_GiB", "sm_count", "memory_GBps", "dense_tflops", "constants",
+                       "link_GBps", "all_to_all_links", "pcie_GBps", "cublas_workspace_bytes",
+                       "usual_cluster", "source"});
     Gpu gpu;
     gpu.name = object.at("name").string();
     gpu.title = text_or(object, "title", gpu.name);

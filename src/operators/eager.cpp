@@ -120,7 +120,8 @@ std::int32_t Eager::name_row(std::string_view name) {
 }
 
 std::int32_t Eager::shape_row(const KernelShape& shape) {
-    const auto [place, is_new] = shape_rows_.try_emplace(shape, static_cast<std::int32_t>(graph_.shapes.size()));
+    const auto [place, is_new] =
+        shape_rows_.try_emplace(shape, static_cast<std::int32_t>(graph_.shapes.size()));
     if (is_new) {
         graph_.shapes.push_back(shape);
     }

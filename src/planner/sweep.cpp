@@ -218,8 +218,9 @@ void add_assumptions(const SweepQuestion& question, const ModelFacts& facts, con
             facts.experts_per_token_known ? "model" : "default", "balanced routing");
     }
     const Gpu& gpu = question.cluster.gpu;
-    add("matrix products", std::to_string(static_cast<int>(gpu.constants.products.value * 100.0)) + " % of peak",
-        gpu.name, "of large ones; less by their tiles, waves and depth");
+    add("matrix products",
+        std::to_string(static_cast<int>(gpu.constants.products.value * 100.0)) + " % of peak", gpu.name,
+        "of large ones; less by their tiles, waves and depth");
     for (std::string& line : assumed_constants(gpu)) {
         add("constant", "usual", "default", std::move(line));
     }

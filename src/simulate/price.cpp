@@ -69,7 +69,8 @@ private:
         const auto flops = static_cast<double>(work.flops);
         const bool attention = work.kind == ComputeKind::attention;
         if (work.shape < 0) {
-            return attention ? attention_time(gpu_, flops) : product_time(gpu_, flops, pricing_.compute_dtype);
+            return attention ? attention_time(gpu_, flops)
+                             : product_time(gpu_, flops, pricing_.compute_dtype);
         }
         const KernelShape& shape = schedule_.shapes[static_cast<std::size_t>(work.shape)];
         return attention ? attention_time(gpu_, shape, flops,

@@ -27,6 +27,7 @@ struct PublishedRun {
     Units units = Units::blocks;
     bool last_block_stays = false;  ///< FSDP2: every block is told to reshard after forward, the last not to
     TrainingJob job;
+    int flash_attention = 2;  ///< generation of its kernels
     ClusterRequest cluster;
 };
 
