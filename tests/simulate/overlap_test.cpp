@@ -49,10 +49,10 @@ TEST(LoseToCollectives, OneRankAloneTakesNothing) {
 TEST(LoseToCollectives, ComesNearTheEventSimulatorOnLayers) {
     // Forward of 24 layers, each gathered one ahead.
     Script script;
-    std::int32_t gathered = script.gather(400);
+    script.gather(400);
     for (int layer = 0; layer < 24; ++layer) {
         const std::int32_t ready = script.record(Stream::gather);
-        gathered = script.gather(400);
+        script.gather(400);
         script.wait(Stream::compute, ready);
         for (int kernel = 0; kernel < 10; ++kernel) {
             script.compute(100);
