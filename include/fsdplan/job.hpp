@@ -85,7 +85,8 @@ ActivationCheckpointing parse_activation_checkpointing(std::string_view text);
 struct Loss {
     enum class Kind : std::uint8_t {
         cross_entropy,  ///< logits raised to float32, then torch's cross_entropy
-        chunked,        ///< the same in pieces along the tokens
+        shifted,  ///< the model returns float32 logits and copies all but the last (transformers < 4.46)
+        chunked,  ///< cross_entropy in pieces along the tokens
         low_precision,  ///< cross_entropy on logits in the compute dtype
         fused,          ///< head and loss in one kernel: logits never exist as a whole
         none,           ///< no loss over a vocabulary

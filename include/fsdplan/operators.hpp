@@ -21,6 +21,7 @@ struct Workload {
     std::optional<std::int64_t> target_sequence;  ///< of an encoder-decoder's decoder; absent: as `sequence`
     std::optional<DType> compute;  ///< dtype that floating-point parameters compute in; absent: their own
     std::int64_t multiprocessors = 132;  ///< of the GPU: how kernels share out decides their scratch memory
+    bool shifts_logits = false;          ///< Loss::Kind::shifted
     AttentionImplementation attention = AttentionImplementation::sdpa;
 };
 

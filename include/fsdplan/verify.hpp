@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -58,6 +59,8 @@ struct PublishedFigure {
     double low = 0.0;
     double high = 0.0;
     bool is_judged = true;  ///< false: what was run is not known well enough to count
+    /// Of a reserved peak of an eager program: what our program holds at most. 0: not such a figure.
+    double live_bytes = 0.0;
 
     double signed_error() const { return predicted / published - 1.0; }
     bool inside() const { return low <= published && published <= high; }
@@ -84,6 +87,17 @@ struct TableAccuracy {
     std::size_t inside = 0;
 };
 
+/// What a single factor on our own live bytes says about reserved memory, beside what the replayed allocator
+/// says about the same rows.
+struct FactorAccuracy {
+    double factor = 0.0;  ///< the one with the smallest mean error over these very rows
+    std::size_t count = 0;
+    double median = 0.0;
+    double worst = 0.0;
+    double replay_median = 0.0;
+    double replay_worst = 0.0;
+};
+
 struct Verification {
     std::int64_t cases = 0;
     std::int64_t match = 0;
@@ -106,6 +120,8 @@ std::vector<Accuracy> accuracies(const Verification& result);
 
 /// One for each table and quantity, in the order in which they first occur.
 std::vector<TableAccuracy> table_accuracies(const Verification& result);
+/// Over the judged figures with `live_bytes`; nothing when there are none.
+std::optional<FactorAccuracy> best_single_factor(const Verification& result);
 
 /// One layout of recordings. An entry is one file in src/verify/builtin.
 struct RecordingInfo {

@@ -48,6 +48,8 @@ void built_for(const Config& config, const Place& place) {
 /// An entry is one file in src/model/families.
 struct FamilyInfo {
     std::span<const std::string_view> model_types;  ///< values of "model_type" in config.json
+    /// Whose code it is; absent keys have this library's defaults.
+    std::string_view library = "transformers 5.24.0";
     /// What the family can build; the first is taken when a config names no architecture.
     std::span<const Architecture> architectures;
     /// The architecture that AutoModel makes of a nested config (text_config of a multimodal model).

@@ -111,6 +111,17 @@ Value causal_lm_loss(Eager& f, const Value& logits) {
     return op::cross_entropy(f, flat, labels);
 }
 
+Value shifted_causal_lm_loss(Eager& f, const Value& logits) {
+    f.begin_loss();
+    const Result whole{logits.shape(), logits.dtype()};
+    const std::int64_t rows = logits.size(0) * (logits.size(1) - 1);
+    Value shifted = f.run("clone", {{rows, logits.size(2)}, logits.dtype()}, {&logits});
+    f.node({&shifted}, {&logits}, {},
+           [whole](Eager& e, Gradients& g) { g.give(0, e.run("slice_backward", whole, {&g.of_output()})); });
+    const Value labels = f.run("clone", {{rows}, DType::int64}, {});
+    return op::cross_entropy(f, std::move(shifted), labels);
+}
+
 Value token_loss(Eager& f, const Value& logits) {
     f.begin_loss();
     const Value flat = f.view(logits, Shape{logits.size(0) * logits.size(1), logits.size(2)});
@@ -133,8 +144,12 @@ Value causal_lm(Eager& f, ModuleIndex top, std::string_view backbone, std::strin
         if (capped_logits) {
             logits = op::soft_cap(f, std::move(logits));
         }
+        const bool shifts = f.workload().shifts_logits;
+        if (shifts) {
+            logits = op::to(f, std::move(logits), DType::float32);
+        }
         f.use_as(logits, Storage::Use::logits);
-        return causal_lm_loss(f, logits);
+        return shifts ? shifted_causal_lm_loss(f, logits) : causal_lm_loss(f, logits);
     });
 }
 

@@ -16,6 +16,8 @@ Value position_ids(Eager& f);
 
 /// ForCausalLMLoss: float32 logits, labels moved by one.
 Value causal_lm_loss(Eager& f, const Value& logits);
+/// The same before transformers 4.46: of float32 logits that the model returns, all but the last copied.
+Value shifted_causal_lm_loss(Eager& f, const Value& logits);
 /// Cross entropy of [batch, sequence, classes] in the logits' dtype, as masked models and T5 use it.
 Value token_loss(Eager& f, const Value& logits);
 

@@ -1,10 +1,33 @@
 #include "operators/layers.hpp"
 
+#include "model/four_bit.hpp"
+
 namespace fsdplan::layer {
 namespace {
 
 Value optional_parameter(Eager& f, ModuleIndex m, std::string_view name) {
     return f.has_parameter(m, name) ? f.parameter(m, name) : Value();
+}
+
+// A frozen weight [out, in] of four bits, packed: both directions unpack it for themselves. Source:
+// bitsandbytes' MatMul4Bit.
+Value four_bit_linear(Eager& f, const Value& x, const Value& packed) {
+    constexpr std::int64_t weight_bits = 4;
+    const std::int64_t in = x.size(-1);
+    const std::int64_t out = packed.numel() * bits(packed.dtype()) / weight_bits / in;
+    const std::int64_t flops = 2 * x.numel() * out;
+    const Result whole{{out, in}, x.dtype()};
+    const Result like{x.shape(), x.dtype()};
+    Shape shape = x.shape();
+    shape.back() = out;
+    Value weight = f.run("dequantize_4bit", whole, {&packed});
+    Value result = f.run("mm", {shape, x.dtype()}, {&x, &weight}, flops);
+    weight.reset();
+    f.node({&result}, {&x}, {}, [whole, like, flops](Eager& e, Gradients& g) {
+        const Value again = e.run("dequantize_4bit", whole, {});
+        g.give(0, e.run("mm", like, {&g.of_output(), &again}, flops));
+    });
+    return result;
 }
 
 Value adapted(Eager& f, ModuleIndex m, const Value& x) {
@@ -57,6 +80,9 @@ Value linear(Eager& f, ModuleIndex m, const Value& x) {
             return adapted(f, m, x);
         }
         const Value weight = f.parameter(m, "weight");
+        if (short_name(f.tree().class_info(m).name) == four_bit_class) {
+            return four_bit_linear(f, x, weight);
+        }
         const Value bias = optional_parameter(f, m, "bias");
         const bool transposed = short_name(f.tree().class_info(m).name) == "Conv1D";
         return transposed ? op::linear_transposed(f, x, weight, bias) : op::linear(f, x, weight, bias);

@@ -15,6 +15,7 @@ struct PerEntry {
     double high;
 };
 constexpr PerEntry upcast{8.0, 10.0, 16.0};
+constexpr PerEntry shifted{12.0, 14.0, 18.0};
 constexpr PerEntry low_precision{2.0, 4.0, 8.0};
 
 Estimate scaled(const PerEntry& bytes, double entries) {
@@ -41,6 +42,10 @@ LossBytes estimate_loss(const ModelFacts& facts, const TrainingJob& job) {
         case Loss::Kind::cross_entropy:
             out.loss = scaled(upcast, entries);
             out.note = "float32 copy, log-softmax, its gradient; " + size + " logits";
+            break;
+        case Loss::Kind::shifted:
+            out.loss = scaled(shifted, entries);
+            out.note = "float32 logits, their copy, log-softmax, its gradient; " + size + " logits";
             break;
         case Loss::Kind::chunked:
             out.loss = scaled(upcast, entries / job.loss.chunks);

@@ -25,17 +25,21 @@ std::optional<ModuleTree> tracked_by_units(const ModuleTree& tree, const WrapPla
 
 OperatorGraph operators_for(const ModelGraph& model, const ModuleTree& tree, const TrainingJob& job,
                             const Gpu& gpu) {
-    if (!model.operators || job.loss.kind != Loss::Kind::cross_entropy) {
+    const bool shifts = job.loss.kind == Loss::Kind::shifted;
+    if (!model.operators || (job.loss.kind != Loss::Kind::cross_entropy && !shifts)) {
         return {};
     }
     Workload workload{.batch = job.batch,
                       .sequence = job.sequence,
                       .target_sequence = job.target_sequence,
-                      .compute = job.param_dtype};
+                      .compute = job.param_dtype,
+                      .shifts_logits = shifts};
     if (gpu.sm_count > 0) {
         workload.multiprocessors = gpu.sm_count;
     }
-    return model.operators(tree, workload);
+    OperatorGraph graph = model.operators(tree, workload);
+    // A loss that the user's loop works out is not transformers'.
+    return shifts && !graph.loss_in_model ? OperatorGraph{} : graph;
 }
 
 Schedule schedule_with_work(const Evaluation& about, const WrapPlan& plan, const TrainingJob& job,

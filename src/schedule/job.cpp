@@ -38,7 +38,8 @@ constexpr Names<ActivationCheckpointing::Mode, 4> checkpointing_names{
      {"blocks", ActivationCheckpointing::Mode::blocks},
      {"every", ActivationCheckpointing::Mode::every},
      {"selective", ActivationCheckpointing::Mode::selective}}};
-constexpr Names<Loss::Kind, 5> loss_names{{{"cross-entropy", Loss::Kind::cross_entropy},
+constexpr Names<Loss::Kind, 6> loss_names{{{"cross-entropy", Loss::Kind::cross_entropy},
+                                           {"shifted", Loss::Kind::shifted},
                                            {"chunked", Loss::Kind::chunked},
                                            {"low-precision", Loss::Kind::low_precision},
                                            {"fused", Loss::Kind::fused},
@@ -297,7 +298,7 @@ std::vector<ModuleIndex> ActivationCheckpointing::regions(const ModuleTree& tree
     std::int64_t seen = 0;
     for (std::size_t m = 0; m < tree.size(); ++m) {
         if (blocks.matches(tree, static_cast<ModuleIndex>(m)) &&
-            (mode != Mode::every || seen++ % every == 0)) {
+            (mode != Mode::every || ++seen % every == 0)) {
             found.push_back(static_cast<ModuleIndex>(m));
         }
     }

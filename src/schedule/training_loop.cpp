@@ -180,8 +180,8 @@ void TrainingLoop::step() {
         emit.copy(bytes_of(1, DType::float32).count, -1, Stream::compute, OpKind::to_host);
         emit.block(emit.record(Stream::compute));
     }
-    // The loss is also part of the model's output.
-    if (!losses_.empty() && job.output != OutputLife::next_forward) {
+    // A loss that the model works out is part of its output too.
+    if (!losses_.empty() && !(loss_in_model_ && job.output == OutputLife::next_forward)) {
         emit.release(losses_[loss_now_]);
     }
     emit.mark(Mark::zero_grad);

@@ -2,18 +2,9 @@
 #include <cmath>
 
 #include "fsdplan/verify.hpp"
+#include "verify/median.hpp"
 
 namespace fsdplan {
-namespace {
-
-/// Sorts what it is given; not empty.
-double median_of(std::vector<double>& values) {
-    std::ranges::sort(values);
-    return values[values.size() / 2];
-}
-
-}  // namespace
-
 double Deviation::error() const {
     if (expected == 0) {
         return got == 0 ? 0.0 : 1.0;
@@ -44,38 +35,6 @@ std::vector<Accuracy> accuracies(const Verification& result) {
     }
     for (std::size_t i = 0; i < out.size(); ++i) {
         out[i].median = median_of(errors[i]);
-    }
-    return out;
-}
-
-std::vector<TableAccuracy> table_accuracies(const Verification& result) {
-    std::vector<TableAccuracy> out;
-    std::vector<std::vector<double>> errors;
-    for (const PublishedFigure& figure : result.figures) {
-        if (!figure.is_judged) {
-            continue;
-        }
-        auto found = std::ranges::find_if(out, [&](const TableAccuracy& row) {
-            return row.table == figure.table && row.quantity == figure.quantity;
-        });
-        if (found == out.end()) {
-            out.push_back({.table = figure.table, .quantity = figure.quantity});
-            errors.emplace_back();
-            found = std::prev(out.end());
-        }
-        const double error = std::abs(figure.signed_error());
-        if (found->count == 0 || error > found->worst) {
-            found->worst = error;
-            found->worst_row = figure.row;
-        }
-        ++found->count;
-        found->bias += figure.signed_error();
-        found->inside += figure.inside() ? 1U : 0U;
-        errors[static_cast<std::size_t>(found - out.begin())].push_back(error);
-    }
-    for (std::size_t i = 0; i < out.size(); ++i) {
-        out[i].median = median_of(errors[i]);
-        out[i].bias /= static_cast<double>(out[i].count);
     }
     return out;
 }

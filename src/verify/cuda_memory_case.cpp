@@ -212,6 +212,15 @@ private:
                           Optimizer{Kind::sgd_momentum, Implementation::foreach}}});
     }
 
+    /// Whether the model's own layers know checkpointing; others get a wrapper.
+    bool checkpoints_itself() const {
+        return std::ranges::any_of(tree_.classes, [](const ModuleClass& c) {
+            return std::ranges::any_of(c.bases, [](const std::string& base) {
+                return short_name(base) == "GradientCheckpointingLayer";
+            });
+        });
+    }
+
     // FSDP2 hangs its hooks on the module itself: transformers checkpoints the call with them, and only where
     // the wrapper was sharded does the unit lie outside.
     void read_checkpointing() {
@@ -222,8 +231,8 @@ private:
         if (ac == "none") {
             return;
         }
-        out.placement =
-            is_fsdp2_ && (ac == "full" || ac == "alternate") ? Placement::outside : Placement::inside;
+        const bool around_units = ac == "alternate" || (ac == "full" && checkpoints_itself());
+        out.placement = is_fsdp2_ && around_units ? Placement::outside : Placement::inside;
         if (ac == "full" || ac == "wrapper") {
             out.mode = Mode::blocks;
         } else if (ac == "selective-op") {

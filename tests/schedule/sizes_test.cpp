@@ -192,7 +192,7 @@ TEST(TrainingJob, NamesParseBackToThemselves) {
     for (const char* text : {"none", "blocks", "every:3", "selective"}) {
         EXPECT_EQ(name(parse_activation_checkpointing(text)), text);
     }
-    for (const char* text : {"cross-entropy", "chunked:4", "fused:8", "none"}) {
+    for (const char* text : {"cross-entropy", "shifted", "chunked:4", "fused:8", "none"}) {
         EXPECT_EQ(name(parse_loss(text)), text);
     }
     EXPECT_EQ(parse_strategy("full-shard"), Strategy::full_shard);

@@ -35,6 +35,13 @@ void print_published(const Verification& result) {
             t.table, t.quantity, t.count, 100.0 * t.median, 100.0 * t.worst, t.worst_row, 100.0 * t.bias,
             t.inside);
     }
+    if (const auto f = best_single_factor(result)) {
+        fmt::print(
+            "reserved peaks of {} eager rows: median error {:.1f} %, worst {:.1f} % by allocator replay; "
+            "{:.1f} % and {:.1f} % by the best single factor on our live bytes, {:.3f}\n",
+            f->count, 100.0 * f->replay_median, 100.0 * f->replay_worst, 100.0 * f->median, 100.0 * f->worst,
+            f->factor);
+    }
 }
 
 void add_published(const Verification& result, nlohmann::ordered_json& out) {
@@ -68,6 +75,14 @@ void add_published(const Verification& result, nlohmann::ordered_json& out) {
                                            {"worst_row", t.worst_row},
                                            {"bias", t.bias},
                                            {"inside", t.inside}});
+    }
+    if (const auto f = best_single_factor(result)) {
+        out["best_single_factor"] = {{"factor", f->factor},
+                                     {"rows", f->count},
+                                     {"median", f->median},
+                                     {"worst", f->worst},
+                                     {"replay_median", f->replay_median},
+                                     {"replay_worst", f->replay_worst}};
     }
 }
 

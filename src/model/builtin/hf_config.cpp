@@ -95,7 +95,7 @@ ModelGraph read_hf_config(std::string_view text, const std::string& shown, const
     const Architecture& architecture = architecture_of(config, family);
     refuse_per_layer_settings(config);
     check_labels(config);
-    GraphBuilder builder(shown, "transformers 5.24.0 " + std::string(architecture.name));
+    GraphBuilder builder(shown, std::string(family.library) + " " + std::string(architecture.name));
     builder.set_dtype(dtype_of(config, options));
     builder.graph().no_split_classes.assign(family.no_split_classes.begin(), family.no_split_classes.end());
     builder.graph().longest_sequence = family.longest_sequence(config);
@@ -109,7 +109,7 @@ ModelGraph read_hf_config(std::string_view text, const std::string& shown, const
         };
     }
     if (!config.defaults_used().empty()) {
-        std::string note = "not in the file, so transformers' defaults: ";
+        std::string note = "not in the file, so the defaults of " + std::string(family.library) + ": ";
         for (std::size_t i = 0; i < config.defaults_used().size(); ++i) {
             note += (i == 0 ? "" : ", ") + config.defaults_used()[i];
         }

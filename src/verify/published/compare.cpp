@@ -22,7 +22,7 @@ public:
     Comparison(const PublishedRow& row, Verification& out) : row_(row), report_(row.id), out_(out) {}
 
     void add(const char* quantity, const char* unit, const std::optional<double>& published,
-             const Estimate& predicted) {
+             const Estimate& predicted, std::int64_t live_bytes = 0) {
         if (!published) {
             return;
         }
@@ -34,7 +34,8 @@ public:
                                .predicted = static_cast<double>(predicted.value),
                                .low = static_cast<double>(predicted.low),
                                .high = static_cast<double>(predicted.high),
-                               .is_judged = row_.is_judged};
+                               .is_judged = row_.is_judged,
+                               .live_bytes = static_cast<double>(live_bytes)};
         if (figure.is_judged && !figure.inside()) {
             report_.compare(quantity, shown(figure.published, unit),
                             shown(figure.predicted, unit) + " (" + shown(figure.low, unit) + " to " +
@@ -80,7 +81,8 @@ void compare_with_published(const PublishedRow& row, Verification& out) {
     }
     Comparison comparison(row, out);
     comparison.add("peak active", bytes_unit, row.peak_active_bytes, predicted.peak_active_bytes);
-    comparison.add("peak reserved", bytes_unit, row.peak_reserved_bytes, predicted.peak_reserved_bytes);
+    comparison.add("peak reserved", bytes_unit, row.peak_reserved_bytes, predicted.peak_reserved_bytes,
+                   row.run.compiled ? 0 : predicted.peak_live_bytes);
     comparison.add("peak allocated", bytes_unit, row.peak_allocated_bytes, predicted.peak_allocated_bytes);
     comparison.add("speed of one GPU", rate_unit, row.tokens_per_s, predicted.tokens_per_s);
     comparison.add_outcome(row.fits, predicted.fits);

@@ -8,19 +8,6 @@ namespace {
 
 constexpr std::int64_t most = std::int64_t{1} << 30U;
 
-json::Value model_of(const json::Value& file, const json::Value& row) {
-    const json::Value name = row.at("model");
-    const json::Value models = file.at("models");
-    if (const auto found = models.find(name.string())) {
-        return *found;
-    }
-    std::vector<std::string> known;
-    for (const json::Value model : models.members()) {
-        known.emplace_back(model.key());
-    }
-    name.fail("a model that the file lists under \"models\"" + did_you_mean(name.string(), known));
-}
-
 }  // namespace
 
 PublishedRow row_of(const json::Value& row, std::string_view table) {
@@ -56,8 +43,21 @@ double amount(const json::Value& value, double unit) {
     return number;
 }
 
+json::Value listed_model(const json::Value& file, const json::Value& row) {
+    const json::Value name = row.at("model");
+    const json::Value models = file.at("models");
+    if (const auto found = models.find(name.string())) {
+        return *found;
+    }
+    std::vector<std::string> known;
+    for (const json::Value model : models.members()) {
+        known.emplace_back(model.key());
+    }
+    name.fail("a model that the file lists under \"models\"" + did_you_mean(name.string(), known));
+}
+
 void take_llama(const json::Value& file, const json::Value& row, PublishedRun& run) {
-    const json::Value model = model_of(file, row);
+    const json::Value model = listed_model(file, row);
     constexpr std::array<std::pair<std::string_view, std::string_view>, 6> sizes{
         {{"dim", "hidden_size"},
          {"ffn_hidden", "intermediate_size"},
@@ -98,21 +98,6 @@ std::optional<ActivationCheckpointing> checkpointing(std::string_view words) {
         return std::nullopt;
     }
     return out;
-}
-
-TrainingJob torchtitan_job(std::string_view runtime, std::int64_t gpus) {
-    TrainingJob job;
-    job.runtime = runtime;
-    job.mesh = {.replicate = 1, .shard = gpus};
-    job.param_dtype = DType::bfloat16;
-    job.reduce_dtype = DType::float32;
-    job.torch = "2.13";
-    job.clip_norm = 2.0;
-    job.use_orig_params = true;
-    job.reads_loss = true;
-    job.output = OutputLife::next_forward;  // `pred` is a name in the loop
-    job.zero_grad_first = true;
-    return job;
 }
 
 }  // namespace fsdplan::published

@@ -24,6 +24,8 @@ double amount(const json::Value& value, double unit = 1.0);
 constexpr double gib = 1024.0 * 1024.0 * 1024.0;
 constexpr double gigabyte = 1e9;
 
+/// The sizes of the model that `row` names in the file's own list.
+json::Value listed_model(const json::Value& file, const json::Value& row);
 /// Takes for the model of `run` the one that `row` names in the file's own list.
 void take_llama(const json::Value& file, const json::Value& row, PublishedRun& run);
 
@@ -32,8 +34,5 @@ ClusterRequest machines(std::string_view gpu, std::int64_t gpus);
 
 /// "none", "full", "selective op", "selective layer (2)"; nothing for other words.
 std::optional<ActivationCheckpointing> checkpointing(std::string_view words);
-
-/// What torchtitan trains: FSDP2 or FSDP1 over `gpus` ranks, bf16 over float32, its loss and its loop.
-TrainingJob torchtitan_job(std::string_view runtime, std::int64_t gpus);
 
 }  // namespace fsdplan::published

@@ -24,8 +24,10 @@ struct PublishedRun {
     std::optional<std::int64_t> parameters = {};  ///< as published: the configuration must come to so many
     DType storage = DType::float32;
     std::optional<LoraOptions> lora = {};
+    bool four_bit = false;  ///< frozen layers but the head have weights of four bits (QLoRA)
     Units units = Units::blocks;
     bool last_block_stays = false;  ///< FSDP2: every block is told to reshard after forward, the last not to
+    bool compiled = false;          ///< torch.compile, which is not modelled: simulated as the eager program
     TrainingJob job;
     int flash_attention = 2;  ///< generation of its kernels
     ClusterRequest cluster;

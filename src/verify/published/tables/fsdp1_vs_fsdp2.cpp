@@ -1,4 +1,6 @@
-#include "verify/published/reading.hpp"
+#include <algorithm>
+
+#include "verify/published/torchtitan.hpp"
 
 // FSDP1 beside FSDP2 on one run of Llama 2 7B, as torchtitan's pull request 165 gives it, and partial figures
 // from other places.
@@ -11,7 +13,6 @@ constexpr std::string_view table = "FSDP1 and FSDP2 on 8 H100 (torchtitan PR 165
 
 PublishedRow read_row(const json::Value& file, const json::Value& row) {
     const json::Value common = file.at("common");
-    const std::int64_t gpus = size(common.at("gpus"));
     const json::Value runtime = row.at("impl");
     const auto ac = checkpointing(row.at("ac").string());
     if (runtime.string() != "FSDP1" && runtime.string() != "FSDP2") {
@@ -21,17 +22,12 @@ PublishedRow read_row(const json::Value& file, const json::Value& row) {
         row.at("ac").fail("\"none\", \"full\", \"selective op\" or \"selective layer (2)\"");
     }
     PublishedRow out = row_of(row, table);
-    if (flag(row, "compile")) {
-        out.outside = "torch.compile changes what is saved";
-        return out;
-    }
-    out.run.job = torchtitan_job(runtime.string() == "FSDP1" ? "fsdp1" : "fsdp2", gpus);
-    out.run.job.batch = size(common.at("lbs"));
-    out.run.job.sequence = size(common.at("seq"));
+    take_torchtitan(file, common, torchtitan_of_march, runtime.string() == "FSDP1" ? "fsdp1" : "fsdp2",
+                    out.run);
     out.run.job.activation_checkpointing = *ac;
-    out.run.last_block_stays = true;
-    out.run.cluster = machines("h100-96gb-sxm", gpus);
-    take_llama(file, common, out.run);
+    out.run.compiled = flag(row, "compile");
+    out.run.cluster = machines("h100-96gb-sxm", out.run.job.mesh.ranks());
+    out.table += out.run.compiled ? ", compiled" : "";
     if (const auto active = given(row, "peak_active_gib")) {
         out.peak_active_bytes = amount(*active, gib);
     }

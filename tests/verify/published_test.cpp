@@ -1,0 +1,195 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/file.hpp"
+#include "fsdplan/verify.hpp"
+#include "support/temp_folder.hpp"
+
+namespace fsdplan {
+namespace {
+
+using test::TempFolder;
+
+constexpr const char* published = FSDPLAN_TEST_DATA "/golden/published";
+
+Verification verified(const std::string& path) {
+    return verify(std::span(&path, 1));
+}
+
+/// The whole folder, predicted once.
+const Verification& all() {
+    static const Verification result = verified(published);
+    return result;
+}
+
+const TableAccuracy& table(std::string_view name, std::string_view quantity) {
+    static const std::vector<TableAccuracy> tables = table_accuracies(all());
+    for (const TableAccuracy& row : tables) {
+        if (row.table == name && row.quantity == quantity) {
+            return row;
+        }
+    }
+    throw std::invalid_argument("no such table");
+}
+
+struct Limits {
+    const char* table;
+    const char* quantity;
+    std::size_t rows;
+    double median;
+    double worst;
+};
+
+// docs/accuracy.md says where each of these comes from; what gets worse fails.
+TEST(VerifyPublished, MemoryIsAsCloseAsItWas) {
+    constexpr const char* pr165 = "FSDP1 and FSDP2 on 8 H100 (torchtitan PR 165)";
+    const std::vector<Limits> limits{
+        {pr165, "peak active", 4, 0.003, 0.006},
+        {pr165, "peak reserved", 4, 0.030, 0.073},
+        {"FSDP1 and FSDP2 on 8 H100 (torchtitan PR 165), compiled", "peak reserved", 2, 0.065, 0.125},
+        {"torchtitan on H100", "peak reserved", 1, 0.001, 0.001},
+        {"torchtitan on H100, compiled", "peak reserved", 3, 0.071, 0.075},
+        {"torchao on 8 H100, compiled", "peak reserved", 3, 0.077, 0.080},
+        {"torchtune on one A100", "peak active", 1, 0.006, 0.006},
+    };
+    for (const Limits& expected : limits) {
+        const TableAccuracy& got = table(expected.table, expected.quantity);
+        EXPECT_EQ(got.count, expected.rows) << expected.table;
+        EXPECT_LT(got.median, expected.median) << expected.table;
+        EXPECT_LT(got.worst, expected.worst) << expected.table << " " << got.worst_row;
+    }
+}
+
+TEST(VerifyPublished, EveryJudgedRunFitsWhereItDid) {
+    std::size_t out_of_memory = 0;
+    for (const PublishedOutcome& outcome : all().outcomes) {
+        if (outcome.is_judged) {
+            EXPECT_EQ(outcome.predicted_fits, outcome.fits) << outcome.row;
+            out_of_memory += outcome.fits ? 0U : 1U;
+        }
+    }
+    EXPECT_EQ(out_of_memory, 2U);
+}
+
+TEST(VerifyPublished, NineOfTenMemoryFiguresLieInTheirInterval) {
+    std::size_t figures = 0;
+    std::size_t inside = 0;
+    for (const PublishedFigure& figure : all().figures) {
+        if (figure.is_judged && figure.unit == "bytes") {
+            ++figures;
+            inside += figure.inside() ? 1U : 0U;
+        }
+    }
+    EXPECT_GE(figures, 20U);
+    EXPECT_GE(static_cast<double>(inside), 0.9 * static_cast<double>(figures));
+}
+
+TEST(VerifyPublished, ReplayBeatsTheBestSingleFactor) {
+    const auto factor = best_single_factor(all());
+    ASSERT_TRUE(factor);
+    EXPECT_LT(factor->replay_median, factor->median);
+}
+
+TEST(VerifyPublished, WhatIsOutsideSaysWhy) {
+    for (const Skip& skip : all().skips) {
+        EXPECT_THAT(skip.reason,
+                    testing::AnyOf(testing::HasSubstr("outside the model"), testing::HasSubstr("stated"),
+                                   testing::HasSubstr("not modelled"), testing::HasSubstr("not in the file")))
+            << skip.case_name;
+    }
+}
+
+/// A file with its first occurrence of `from` replaced, and the one line that comes of it.
+std::string message_of(const char* file, const std::string& from, const std::string& to) {
+    const TempFolder folder;
+    std::string text = read_text(std::string(published) + "/" + file);
+    const std::size_t at = text.find(from);
+    if (at == std::string::npos) {
+        return "no " + from;
+    }
+    text.replace(at, from.size(), to);
+    try {
+        verified(folder.write("x.json", text).string());
+    } catch (const Error& error) {
+        const std::string message = error.what();
+        const std::size_t place = message.find("x.json");
+        return place == std::string::npos ? message : message.substr(place);
+    }
+    return "read";
+}
+
+TEST(VerifyPublished, DamagedRowsAreErrorsWithTheirPlace) {
+    EXPECT_EQ(message_of("fsdp1-vs-fsdp2.json", "\"lbs\": 8", "\"lbs\": 0"),
+              "x.json#/common/lbs: expected an integer from 1 to 1073741824, found 0");
+    EXPECT_EQ(message_of("fsdp1-vs-fsdp2.json", "\"model\": \"llama2-7b\"", "\"model\": \"llama2-8b\""),
+              "x.json#/common/model: expected a model that the file lists under \"models\"; did you mean "
+              "\"llama2-7b\"?, found \"llama2-8b\"");
+    EXPECT_THAT(message_of("fsdp1-vs-fsdp2.json", "\"impl\": \"FSDP1\"", "\"impl\": \"FSDP3\""),
+                testing::StartsWith("x.json#/rows/0/impl: expected \"FSDP1\" or \"FSDP2\""));
+    EXPECT_THAT(message_of("fsdp1-vs-fsdp2.json", "\"peak_active_gib\": 23.58", "\"peak_active_gib\": -1"),
+                testing::StartsWith("x.json#/rows/0/peak_active_gib: expected a number above 0"));
+    EXPECT_THAT(message_of("llm-foundry-mpt.json", "\"h100_80gb\", 41.25", "\"abacus\", 41.25"),
+                testing::StartsWith("x.json#/rows/0/5: expected \"h100_80gb\""));
+    EXPECT_THAT(message_of("llm-foundry-mpt.json", "\"grad_accum\", ", ""),
+                testing::HasSubstr("expected a column \"grad_accum\""));
+    EXPECT_THAT(message_of("fsdp-qlora.json", "\"time_s\": 2597", "\"time_s\": 0"),
+                testing::StartsWith("x.json#/rows/2/time_s: expected a number above 0"));
+    EXPECT_THAT(message_of("torchtune.json", "\"n_heads\": 24", "\"n_heads\": 7"),
+                testing::HasSubstr("n_heads"));
+}
+
+TEST(VerifyPublished, ATruncatedFileIsOneLine) {
+    const std::string whole = read_text(std::string(published) + "/fsdp1-vs-fsdp2.json");
+    const TempFolder folder;
+    for (std::size_t size = 0; size < whole.size(); size += 97) {
+        try {
+            verified(folder.write("x.json", whole.substr(0, size)).string());
+            FAIL() << size;
+        } catch (const Error& error) {
+            EXPECT_EQ(std::string(error.what()).find('\n'), std::string::npos) << error.what();
+        }
+    }
+}
+
+Verification two_figures() {
+    Verification result;
+    // 110 for 100 and 90 for 100; live bytes 50 and 100.
+    result.figures = {{.table = "t",
+                       .row = "a",
+                       .quantity = "q",
+                       .published = 100,
+                       .predicted = 110,
+                       .low = 90,
+                       .high = 120,
+                       .live_bytes = 50},
+                      {.table = "t",
+                       .row = "b",
+                       .quantity = "q",
+                       .published = 100,
+                       .predicted = 90,
+                       .low = 80,
+                       .high = 99,
+                       .live_bytes = 100}};
+    return result;
+}
+
+TEST(TableAccuracy, SumsUpErrorsWithTheirSign) {
+    const std::vector<TableAccuracy> found = table_accuracies(two_figures());
+    ASSERT_EQ(found.size(), 1U);
+    EXPECT_DOUBLE_EQ(found[0].median, 0.1);
+    EXPECT_NEAR(found[0].bias, 0.0, 1e-12);
+    EXPECT_EQ(found[0].inside, 1U);
+}
+
+TEST(BestSingleFactor, HasTheSmallestMeanError) {
+    // Factor 1: errors 0.5 and 0. Factor 2: errors 0 and 1.
+    const auto found = best_single_factor(two_figures());
+    ASSERT_TRUE(found);
+    EXPECT_DOUBLE_EQ(found->factor, 1.0);
+    EXPECT_DOUBLE_EQ(found->median, 0.25);
+    EXPECT_DOUBLE_EQ(found->worst, 0.5);
+    EXPECT_FALSE(best_single_factor({}));
+}
+
+}  // namespace
+}  // namespace fsdplan
