@@ -43,7 +43,7 @@ struct HostCosts {
 
 /// What the operations of a schedule are priced with.
 struct Pricing {
-    Mesh mesh;  ///< how the groups lie on the nodes
+    Mesh mesh;                              ///< how the groups lie on the nodes
     DType compute_dtype = DType::bfloat16;  ///< of products whose shape is not known
     int flash_attention = 2;                ///< generation of its kernels
     HostCosts host;
@@ -94,8 +94,8 @@ void play(const Schedule& schedule, const OpTimes& times, Timeline& out);
 /// Adds to each kernel and copy what it lost to collectives that ran meanwhile, by a timeline played without
 /// that: they leave it `speed` of its own, for they occupy SMs and memory.
 ///
-/// Played again, this comes near to play_events() with the same speed, in a fraction of its time. Kernels that
-/// fill the time of a collective lose (1 - speed) of it together, wherever the others move.
+/// Played again, this comes near to play_events() with the same speed, in a fraction of its time. Kernels
+/// that fill the time of a collective lose (1 - speed) of it together, wherever the others move.
 void lose_to_collectives(const Schedule& schedule, const Timeline& timeline, double speed, OpTimes& times);
 
 /// How fast work goes that has to share the device, in thousandths of its speed alone.

@@ -1,6 +1,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
+
 #include "base/file.hpp"
 #include "fsdplan/verify.hpp"
 #include "support/temp_folder.hpp"
@@ -82,6 +85,30 @@ TEST(VerifyPublished, NineOfTenMemoryFiguresLieInTheirInterval) {
     }
     EXPECT_GE(figures, 20U);
     EXPECT_GE(static_cast<double>(inside), 0.9 * static_cast<double>(figures));
+}
+
+// Constants are fitted on these very rows; tools/fit-constants scores the rows that were left out.
+TEST(VerifyPublished, SpeedOfMptIsWithinSixPercentOnAverageAndNotOptimistic) {
+    std::vector<double> errors;
+    double sum = 0.0;
+    double sizes = 0.0;
+    std::size_t inside = 0;
+    for (const PublishedFigure& figure : all().figures) {
+        if (figure.table.starts_with("llm-foundry") && figure.quantity == "speed of one GPU") {
+            const double error = figure.published / figure.predicted - 1.0;  // of the step's time
+            errors.push_back(std::abs(error));
+            sum += error;
+            sizes += std::abs(error);
+            inside += figure.inside() ? std::size_t{1} : std::size_t{0};
+        }
+    }
+    const auto count = static_cast<double>(errors.size());
+    ASSERT_EQ(errors.size(), 136U);
+    std::ranges::sort(errors);
+    EXPECT_LT(sizes / count, 0.06);
+    EXPECT_LT(errors[errors.size() * 9 / 10], 0.15);
+    EXPECT_LT(std::abs(sum / count), 0.015);
+    EXPECT_GE(static_cast<double>(inside), 0.9 * count);
 }
 
 TEST(VerifyPublished, ReplayBeatsTheBestSingleFactor) {
