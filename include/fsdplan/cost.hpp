@@ -13,6 +13,23 @@
 // Hardware as data, and what work costs on it.
 namespace fsdplan {
 
+/// A number that no data sheet has: fitted to measurements, published, or assumed.
+struct Constant {
+    double value = 0.0;
+    double low = 0.0;  ///< … and the ends of what it may be
+    double high = 0.0;
+    std::string source;  ///< empty: nothing is known, and the same is taken for every GPU
+};
+
+struct GpuConstants {
+    Constant products;            ///< share of the dense peak that large matrix products keep up
+    Constant product_start;       ///< depth k whose work takes as long as a tile's start
+    Constant attention_forward;   ///< share of the dense peak, FlashAttention 2, long sequences
+    Constant attention_backward;  ///< the same
+    Constant memory;              ///< share of the memory's bandwidth that large kernels keep up
+    Constant overlap;             ///< speed that kernels keep while a collective runs
+};
+
 struct Gpu {
     std::string name;   ///< "h100-sxm"
     std::string title;  ///< "NVIDIA H100 SXM 80GB"
@@ -21,11 +38,9 @@ struct Gpu {
     std::vector<double> memory_reports;  ///< GiB, all values that were reported
     std::int64_t sm_count = 0;
     double memory_bytes_per_s = 0.0;
-    double flops_half = 0.0;       ///< bf16 or fp16, dense, per second
-    double flops_single = 0.0;     ///< fp32
-    double gemm_efficiency = 0.0;  ///< best found matrix product over the dense peak
-    double attention_efficiency =
-        0.0;                        ///< flash attention over the dense peak, forward and backward together
+    double flops_half = 0.0;    ///< bf16 or fp16, dense, per second
+    double flops_single = 0.0;  ///< fp32
+    GpuConstants constants;
     double link_bytes_per_s = 0.0;  ///< NVLink or the like, per direction; 0: none
     bool all_to_all_links = false;  ///< every GPU of a node reaches every other over such links (NVSwitch)
     double pcie_bytes_per_s = 0.0;  ///< per direction
@@ -81,6 +96,9 @@ struct ClusterRequest {
 /// a cluster a GPU stands in its usual one; without either it is one node of H100.
 Cluster find_cluster(const ClusterRequest& request);
 
+/// One sentence a constant of which nothing is known for this GPU.
+std::vector<std::string> assumed_constants(const Gpu& gpu);
+
 /// What the library holds.
 std::vector<Gpu> library_gpus();
 std::vector<Cluster> library_clusters();
@@ -116,14 +134,25 @@ struct CollectiveTime {
 CollectiveTime collective_time(const Cluster& cluster, CollectiveKind kind, Bytes size,
                                const Placement& group);
 
-/// Matrix products of `flops` operations in `dtype`: the best found rate of the GPU with a margin for shapes
-/// that are not the best.
-Estimate matmul_time(const Gpu& gpu, double flops, DType dtype);
+/// Share of the best product's rate that one of this shape reaches, by its tiles alone: those at the edges
+/// are filled in part, the last wave of them does not occupy every SM, and each begins by loading along k.
+double product_share(const Gpu& gpu, const KernelShape& shape);
 
-/// Flash attention of `flops` operations in half precision.
+/// One kernel for the product: limited by its operations, or when it is thin by its operands in memory.
+Estimate product_time(const Gpu& gpu, const KernelShape& shape);
+/// Products of which only the operations are known: as deep as layers usually are.
+Estimate product_time(const Gpu& gpu, double flops, DType dtype);
+
+struct AttentionKernel {
+    bool backward = false;
+    int generation = 2;  ///< of FlashAttention
+};
+/// Flash attention of `flops` operations (of a causal one, those it cannot leave out).
+Estimate attention_time(const Gpu& gpu, const KernelShape& shape, double flops, AttentionKernel kernel);
+/// The same when only the operations are known: as slow as backward, which is most of it.
 Estimate attention_time(const Gpu& gpu, double flops);
 
-/// Kernels that stream `bytes` through device memory.
-Estimate memory_time(const Gpu& gpu, double bytes);
+/// `kernels` that stream `bytes` through device memory: each as if it carried 2 MiB more.
+Estimate memory_time(const Gpu& gpu, double bytes, std::int64_t kernels = 1);
 
 }  // namespace fsdplan

@@ -59,6 +59,20 @@ struct Storage {
     Use use = Use::activation;
 };
 
+/// What decides how well a kernel fills a GPU: `batch` products of [m, k] times [k, n] in `dtype`.
+///
+/// Of attention: m queries and n keys of k numbers each, for `batch` sequences times heads.
+struct KernelShape {
+    std::int64_t m = 0;
+    std::int64_t n = 0;
+    std::int64_t k = 0;
+    std::int64_t batch = 1;
+    DType dtype = DType::bfloat16;
+    bool causal = false;  ///< attention: a query sees the keys up to its own alone
+
+    friend auto operator<=>(const KernelShape&, const KernelShape&) = default;
+};
+
 /// One kernel, or several that nobody needs to tell apart.
 struct Operator {
     enum class Kind : std::uint8_t {
@@ -67,10 +81,11 @@ struct Operator {
         causal_attention,  ///< the same; half of `flops` lies above the diagonal and is left out
     };
     Kind kind = Kind::other;
-    std::int32_t name = 0;   ///< row of OperatorGraph::names
-    std::int32_t call = -1;  ///< row of OperatorGraph::calls whose forward runs; -1: the loss
-    std::int64_t flops = 0;  ///< as torch's counter has it
-    std::int64_t bytes = 0;  ///< read and written
+    std::int32_t name = 0;    ///< row of OperatorGraph::names
+    std::int32_t call = -1;   ///< row of OperatorGraph::calls whose forward runs; -1: the loss
+    std::int32_t shape = -1;  ///< row of OperatorGraph::shapes; -1: no product, or nobody knows
+    std::int64_t flops = 0;   ///< as torch's counter has it
+    std::int64_t bytes = 0;   ///< read and written
 };
 
 /// What happens to memory and on the device, in the order of the program.
@@ -97,6 +112,7 @@ struct OperatorGraph {
     Workload workload;
     ForwardCalls calls;
     std::vector<std::string> names;
+    std::vector<KernelShape> shapes;  ///< distinct ones
     std::vector<Storage> storages;
     std::vector<Operator> operators;
 

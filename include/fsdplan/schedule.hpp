@@ -11,6 +11,7 @@
 #include "fsdplan/base.hpp"
 #include "fsdplan/job.hpp"
 #include "fsdplan/model.hpp"
+#include "fsdplan/operators.hpp"
 #include "fsdplan/wrap.hpp"
 
 // What one training step does with a plan's units: what every rank stores, gathers, reduces and sends.
@@ -49,7 +50,7 @@ struct Collective {
 
 /// What an operation of a schedule is. Operations stand in the order in which the host issues them.
 enum class OpKind : std::uint8_t {
-    compute,     ///< kernels: `flops`, `bytes` read and written, `launches`
+    compute,  ///< kernels: `flops`, `bytes` read and written, `launches`; `target`: row of Schedule::shapes
     collective,  ///< `target`: row of Schedule::collectives
     copy,        ///< `bytes` copied or cast inside device memory
     to_device,   ///< `bytes` from host memory
@@ -184,6 +185,7 @@ struct Schedule {
     std::vector<std::int64_t> iteration_begin;  ///< first operation of each iteration
     std::vector<Buffer> buffers;
     std::vector<CollectiveCall> collectives;  ///< distinct ones
+    std::vector<KernelShape> shapes;          ///< distinct ones, of products and attention
     std::vector<std::string> units;           ///< names: module paths, joined by commas for a group
     std::array<std::string_view, stream_count> stream_names{};
 

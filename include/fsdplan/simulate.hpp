@@ -43,8 +43,9 @@ struct HostCosts {
 
 /// What the operations of a schedule are priced with.
 struct Pricing {
-    Mesh mesh;  ///< how the groups lie on the nodes
-    DType compute_dtype = DType::bfloat16;
+    Mesh mesh;                              ///< how the groups lie on the nodes
+    DType compute_dtype = DType::bfloat16;  ///< of products whose shape is not known
+    int flash_attention = 2;                ///< generation of its kernels
     HostCosts host;
 };
 
@@ -61,7 +62,7 @@ struct OpTimes {
 
 /// Prices of a schedule's distinct collectives, one a row of Schedule::collectives.
 ///
-/// Kernels: the slower of products at the best found rate and of bytes at the memory's, and for each launch
+/// Kernels: the slower of products by their shape and of bytes at the memory's rate, and for each launch
 /// what 2 MiB of traffic take (so small kernels lose as measured). Copies read and write their bytes.
 std::vector<CollectiveTime> collective_times(const Schedule& schedule, const Cluster& cluster,
                                              const Pricing& pricing);
@@ -90,6 +91,13 @@ struct Timeline {
 /// `out` is overwritten; its memory is reused.
 void play(const Schedule& schedule, const OpTimes& times, Timeline& out);
 
+/// Adds to each kernel and copy what it lost to collectives that ran meanwhile, by a timeline played without
+/// that: they leave it `speed` of its own, for they occupy SMs and memory.
+///
+/// Played again, this comes near to play_events() with the same speed, in a fraction of its time. Kernels
+/// that fill the time of a collective lose (1 - speed) of it together, wherever the others move.
+void lose_to_collectives(const Schedule& schedule, const Timeline& timeline, double speed, OpTimes& times);
+
 /// How fast work goes that has to share the device, in thousandths of its speed alone.
 ///
 /// The model: work of a kind goes at full speed, or at the one slower speed while work of the other kind runs
@@ -105,7 +113,7 @@ struct Contention {
         return compute_permille != 1000 || copy_permille != 1000 || collective_permille != 1000;
     }
 };
-/// For collectives over NCCL's usual number of channels at the bandwidth of the GPU's links.
+/// Kernels by the GPU's constant, copies by the bandwidth that its links draw.
 Contention usual_contention(const Gpu& gpu);
 
 /// Plays the operations as a simulation of discrete events: streams as queues, the host as a process, time
@@ -324,7 +332,7 @@ struct Run {
 
 struct SimulationOptions {
     Pricing pricing;
-    Contention contention;              ///< by default work does not slow other work down
+    Contention contention;  ///< by default kernels lose to collectives alone: lose_to_collectives()
     std::optional<MemorySetup> memory;  ///< absent: usual_memory()
     double straggler_sigma = usual_straggler_sigma;
 };

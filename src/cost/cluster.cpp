@@ -7,6 +7,7 @@
 #include "base/file.hpp"
 #include "base/json.hpp"
 #include "base/quantity.hpp"
+#include "cost/constants.hpp"
 #include "fsdplan/cost.hpp"
 
 namespace fsdplan {
@@ -98,9 +99,9 @@ Named find_named(std::string_view folder, std::string_view name, std::string_vie
 Gpu read_gpu(const json::Value& object) {
     expect_format(object, "fsdplan.gpu");
     object.allow_only({"format", "version", "name", "title", "aliases", "architecture",
-                       "memory_seen_by_cuda_GiB", "sm_count", "memory_GBps", "dense_tflops",
-                       "gemm_efficiency", "attention_efficiency", "link_GBps", "all_to_all_links",
-                       "pcie_GBps", "cublas_workspace_bytes", "usual_cluster", "source"});
+                       "memory_seen_by_cuda_GiB", "sm_count", "memory_GBps", "dense_tflops", "constants",
+                       "link_GBps", "all_to_all_links", "pcie_GBps", "cublas_workspace_bytes",
+                       "usual_cluster", "source"});
     Gpu gpu;
     gpu.name = object.at("name").string();
     gpu.title = text_or(object, "title", gpu.name);
@@ -119,8 +120,7 @@ Gpu read_gpu(const json::Value& object) {
     flops.allow_only({"half", "fp32"});
     gpu.flops_half = positive(flops.at("half")) * 1e12;
     gpu.flops_single = positive(flops.at("fp32")) * 1e12;
-    gpu.gemm_efficiency = positive(object.at("gemm_efficiency"));
-    gpu.attention_efficiency = positive(object.at("attention_efficiency"));
+    gpu.constants = read_constants(object.find("constants"));
     gpu.link_bytes_per_s = not_negative(object.at("link_GBps")) * giga;
     gpu.all_to_all_links = object.at("all_to_all_links").boolean();
     gpu.pcie_bytes_per_s = positive(object.at("pcie_GBps")) * giga;

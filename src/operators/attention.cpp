@@ -16,9 +16,14 @@ Value turned(Eager& f, const Value& x, const Rotation& rotation) {
 
 struct Sizes {
     std::int64_t batch, heads, kv_heads, queries, keys, dim;
-    /// As torch's counter of FLOPs has it: nothing is left out below a causal mask.
-    std::int64_t product_flops() const { return 2 * batch * heads * queries * keys * dim; }
+    KernelShape shape(DType dtype, bool causal) const {
+        return {.m = queries, .n = keys, .k = dim, .batch = batch * heads, .dtype = dtype, .causal = causal};
+    }
 };
+
+// Products of one kernel as torch's counter of FLOPs has them: nothing is left out below a causal mask.
+constexpr std::int64_t forward_products = 2;
+constexpr std::int64_t backward_products = 5;
 
 Operator::Kind kind_of(bool causal) {
     return causal ? Operator::Kind::causal_attention : Operator::Kind::attention;
@@ -46,9 +51,10 @@ Value flash(Eager& f, const Value& q, const Value& k, const Value& v, const Size
             bool by_head = false) {
     constexpr std::int64_t block = 128;
     const DType dtype = q.dtype();
-    Value out = f.run(
-        has_package(f) ? "flash_attn::_flash_attn_forward" : "_scaled_dot_product_flash_attention",
-        {{s.batch, s.queries, s.heads, s.dim}, dtype}, {&q, &k, &v}, 2 * s.product_flops(), kind_of(causal));
+    Value out =
+        f.run(has_package(f) ? "flash_attn::_flash_attn_forward" : "_scaled_dot_product_flash_attention",
+              {{s.batch, s.queries, s.heads, s.dim}, dtype}, {&q, &k, &v}, s.shape(dtype, causal),
+              forward_products, kind_of(causal));
     const Value sums = f.also({{s.batch, s.heads, s.queries}, DType::float32});
     const Value seed = f.also({{2}, DType::uint64});
     const Value offset = has_package(f) ? Value() : f.also({{}, DType::uint64});
@@ -63,7 +69,7 @@ Value flash(Eager& f, const Value& q, const Value& k, const Value& v, const Size
             const Value out_copy = by_head ? e.run("clone", {q_shape, dtype}, {}) : Value();
             const std::int64_t rows = round_up(s.queries, block);
             Value of_q = e.run("_flash_attention_backward", {q_shape, dtype}, {&g.of_output()},
-                               5 * s.product_flops(), kind_of(causal));
+                               s.shape(dtype, causal), backward_products, kind_of(causal));
             Value of_k = e.also({k_shape, dtype});
             Value of_v = e.also({k_shape, dtype});
             const Value sum = e.also({{s.batch, s.heads, rows}, DType::float32});
@@ -106,7 +112,7 @@ Value efficient(Eager& f, const Value& q, const Value& k, const Value& v, const 
     }
     Value out =
         f.run("_scaled_dot_product_efficient_attention", {{s.batch, s.queries, s.heads, s.dim}, dtype},
-              inputs, 2 * s.product_flops(), kind_of(causal));
+              inputs, s.shape(dtype, causal), forward_products, kind_of(causal));
     const Value sums = f.also({{s.batch, s.heads, round_up(s.queries, block)}, DType::float32});
     Values saved = inputs;
     saved.insert(saved.end(), {&out, &sums});
@@ -114,7 +120,7 @@ Value efficient(Eager& f, const Value& q, const Value& k, const Value& v, const 
            [s, dtype, causal, biased = bool(bias), q_shape = q.shape(), k_shape = k.shape()](Eager& e,
                                                                                              Gradients& g) {
                Value of_q = e.run("_efficient_attention_backward", {q_shape, dtype}, {&g.of_output()},
-                                  5 * s.product_flops(), kind_of(causal));
+                                  s.shape(dtype, causal), backward_products, kind_of(causal));
                Value of_k = e.also({k_shape, dtype});
                Value of_v = e.also({k_shape, dtype});
                if (biased && g.wanted(3)) {

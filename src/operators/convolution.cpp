@@ -7,17 +7,20 @@ namespace fsdplan::op {
 Value patch_convolution(Eager& f, const Value& x, const Value& weight, const Value& bias) {
     const std::int64_t patches = (x.size(2) / weight.size(2)) * (x.size(3) / weight.size(3));
     const Shape shape{x.size(0), weight.size(0), patches};
-    const std::int64_t flops = 2 * x.size(0) * patches * weight.numel();
-    const Value out = f.run("convolution", {shape, weight.dtype()}, {&x, &weight, &bias}, flops);
+    const std::int64_t positions = x.size(0) * patches;
+    const std::int64_t inner = weight.numel() / weight.size(0);
+    const KernelShape forward{.m = positions, .n = weight.size(0), .k = inner, .dtype = weight.dtype()};
+    const Value out = f.run("convolution", {shape, weight.dtype()}, {&x, &weight, &bias}, forward);
     Value rows = f.view(out, Shape{shape[0], patches, shape[1]});
     f.node({&rows}, {&x, &weight, &bias}, {&x},
-           [shape, weight_shape = weight.shape(), dtype = weight.dtype(), flops](Eager& e, Gradients& g) {
+           [shape, weight_shape = weight.shape(), dtype = weight.dtype(), forward](Eager& e, Gradients& g) {
                const Value gradient = e.run("clone", {shape, dtype}, {&g.of_output()});
                if (g.wanted(2)) {
                    g.give(2, e.run("sum", {{shape[1]}, dtype}, {&gradient}));
                }
                if (g.wanted(1)) {
-                   g.give(1, e.run("convolution_backward", {weight_shape, dtype}, {&gradient}, flops));
+                   g.give(1, e.run("convolution_backward", {weight_shape, dtype}, {&gradient},
+                                   {.m = forward.n, .n = forward.k, .k = forward.m, .dtype = dtype}));
                }
            });
     return rows;

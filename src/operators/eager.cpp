@@ -119,6 +119,15 @@ std::int32_t Eager::name_row(std::string_view name) {
     return row;
 }
 
+std::int32_t Eager::shape_row(const KernelShape& shape) {
+    const auto [place, is_new] =
+        shape_rows_.try_emplace(shape, static_cast<std::int32_t>(graph_.shapes.size()));
+    if (is_new) {
+        graph_.shapes.push_back(shape);
+    }
+    return place->second;
+}
+
 Value Eager::also(Result result) {
     const std::int32_t storage = allocate(bytes_of(numel_of(result.shape), result.dtype).count);
     return make(storage, std::move(result.shape), result.dtype);
@@ -136,6 +145,14 @@ Value Eager::run(std::string_view name, Result result, const Values& reads, std:
     }
     add(Kind::run, static_cast<std::int32_t>(graph_.operators.size()));
     graph_.operators.push_back(op);
+    return out;
+}
+
+Value Eager::run(std::string_view name, Result result, const Values& reads, const KernelShape& shape,
+                 std::int64_t passes, Operator::Kind kind) {
+    const std::int64_t flops = 2 * passes * shape.batch * shape.m * shape.n * shape.k;
+    Value out = run(name, std::move(result), reads, flops, kind);
+    graph_.operators.back().shape = shape_row(shape);
     return out;
 }
 

@@ -113,6 +113,9 @@ public:
     /// New memory for `result`. Not differentiable by itself: see node().
     Value run(std::string_view name, Result result, const Values& reads, std::int64_t flops = 0,
               Operator::Kind kind = Operator::Kind::other);
+    /// The same for a kernel that multiplies: `passes` products of this shape.
+    Value run(std::string_view name, Result result, const Values& reads, const KernelShape& shape,
+              std::int64_t passes = 1, Operator::Kind kind = Operator::Kind::other);
     /// New memory that the operator before or after it fills too.
     Value also(Result result);
     /// The sum of a gradient over what was broadcast from `shape`.
@@ -167,6 +170,7 @@ private:
     void let_go(std::int32_t storage);
     std::int32_t allocate(std::int64_t bytes);
     std::int32_t name_row(std::string_view name);
+    std::int32_t shape_row(const KernelShape& shape);
     Value make(std::int32_t storage, Shape shape, DType dtype);
     static void collect(std::vector<std::int32_t>& into, const std::vector<std::int32_t>& from);
     void run_node(std::size_t n);
@@ -182,6 +186,7 @@ private:
     const ModuleTree& tree_;
     OperatorGraph graph_;
     std::map<std::string, std::int32_t, std::less<>> name_rows_;
+    std::map<KernelShape, std::int32_t> shape_rows_;
     std::vector<std::int32_t> holders_;  // of each storage
     std::vector<char> outside_;          // storages that have become somebody else's (.grad)
     std::vector<Node> nodes_;

@@ -47,20 +47,23 @@ Value gathered(Eager& f, Value x, const Value& rows, Shape shape) {
 /// Each row times the weight of its expert; weight [experts, out, in] or its transpose.
 Value grouped(Eager& f, Value x, const Value& weight, std::int64_t width) {
     const Shape shape = x.shape();
-    const std::int64_t flops = 2 * x.numel() * width;
-    Value out = f.run("_grouped_mm", {{shape[0], width}, x.dtype()}, {&x, &weight}, flops);
+    // As one product: how the visits spread over the experts is not known.
+    const KernelShape forward{.m = shape[0], .n = width, .k = shape[1], .dtype = x.dtype()};
+    Value out = f.run("_grouped_mm", {{shape[0], width}, x.dtype()}, {&x, &weight}, forward);
     Values saved;
     if (weight.requires_grad()) {
         saved.push_back(&x);
     }
     f.node({&out}, {&x, &weight}, saved,
-           [shape, weight_shape = weight.shape(), dtype = x.dtype(), flops](Eager& e, Gradients& g) {
+           [shape, weight_shape = weight.shape(), dtype = x.dtype(), forward](Eager& e, Gradients& g) {
                Value& gradient = g.of_output();
                if (g.wanted(1)) {
-                   g.give(1, e.run("_grouped_mm", {weight_shape, dtype}, {&gradient}, flops));
+                   g.give(1, e.run("_grouped_mm", {weight_shape, dtype}, {&gradient},
+                                   {.m = forward.k, .n = forward.n, .k = forward.m, .dtype = dtype}));
                }
                if (g.wanted(0)) {
-                   g.give(0, e.run("_grouped_mm", {shape, dtype}, {&gradient}, flops));
+                   g.give(0, e.run("_grouped_mm", {shape, dtype}, {&gradient},
+                                   {.m = forward.m, .n = forward.k, .k = forward.n, .dtype = dtype}));
                }
            });
     return out;

@@ -35,27 +35,29 @@ Value product(Eager& f, Value x, const Value& weight, const Value& bias, bool tr
     const std::int64_t in = x.size(-1);
     const std::int64_t out_width = weight.size(transposed ? 1 : 0);
     const std::int64_t rows = x.numel() / in;
-    const std::int64_t flops = 2 * rows * in * out_width;
+    const KernelShape forward{.m = rows, .n = out_width, .k = in, .dtype = weight.dtype()};
     Values reads{&x, &weight};
     if (bias) {
         reads.push_back(&bias);
     }
     const Shape shape = x.shape();
-    Value out = f.run(bias ? "addmm" : "mm", {with_last(shape, out_width), weight.dtype()}, reads, flops);
+    Value out = f.run(bias ? "addmm" : "mm", {with_last(shape, out_width), weight.dtype()}, reads, forward);
     Values saved;
     if (weight.requires_grad()) {
         saved.push_back(&x);
     }
     f.node({&out}, reads, saved,
-           [shape, weight_shape = weight.shape(), dtype = weight.dtype(), flops, has_bias = bool(bias),
+           [shape, weight_shape = weight.shape(), dtype = weight.dtype(), forward, has_bias = bool(bias),
             transposed](Eager& e, Gradients& g) {
                Value& gradient = g.of_output();
                const auto of_input = [&] {
-                   Value of = e.run("mm", {shape, dtype}, {&gradient}, flops);
+                   Value of = e.run("mm", {shape, dtype}, {&gradient},
+                                    {.m = forward.m, .n = forward.k, .k = forward.n, .dtype = dtype});
                    g.give(0, shape.size() > 2 ? e.view(of, shape) : std::move(of));
                };
                const auto of_weight = [&] {
-                   Value of = e.run("mm", {weight_shape, dtype}, {&gradient}, flops);
+                   Value of = e.run("mm", {weight_shape, dtype}, {&gradient},
+                                    {.m = forward.n, .n = forward.k, .k = forward.m, .dtype = dtype});
                    g.give(1, transposed ? std::move(of) : e.view(of, weight_shape));
                };
                // mm works out the gradient of its second operand first, addmm that of its first.
@@ -314,8 +316,13 @@ Value safe_softmax(Eager& f, Value x) {
 }
 
 Value matmul(Eager& f, Value a, Value b, Shape shape) {
-    const std::int64_t flops = 2 * a.numel() * shape.back();
-    Value out = f.run("bmm", {std::move(shape), a.dtype()}, {&a, &b}, flops);
+    const std::int64_t rows = a.size(-2);
+    const KernelShape forward{.m = rows,
+                              .n = shape.back(),
+                              .k = a.size(-1),
+                              .batch = a.numel() / (rows * a.size(-1)),
+                              .dtype = a.dtype()};
+    Value out = f.run("bmm", {std::move(shape), a.dtype()}, {&a, &b}, forward);
     Values saved;
     if (b.requires_grad()) {
         saved.push_back(&a);
@@ -324,13 +331,17 @@ Value matmul(Eager& f, Value a, Value b, Shape shape) {
         saved.push_back(&b);
     }
     f.node({&out}, {&a, &b}, saved,
-           [a_shape = a.shape(), b_shape = b.shape(), dtype = a.dtype(), flops](Eager& e, Gradients& g) {
+           [a_shape = a.shape(), b_shape = b.shape(), dtype = a.dtype(), forward](Eager& e, Gradients& g) {
                Value& gradient = g.of_output();
                if (g.wanted(1)) {
-                   g.give(1, e.run("bmm", {b_shape, dtype}, {&gradient}, flops));
+                   KernelShape of_b = forward;
+                   std::swap(of_b.m, of_b.k);
+                   g.give(1, e.run("bmm", {b_shape, dtype}, {&gradient}, of_b));
                }
                if (g.wanted(0)) {
-                   g.give(0, e.run("bmm", {a_shape, dtype}, {&gradient}, flops));
+                   KernelShape of_a = forward;
+                   std::swap(of_a.n, of_a.k);
+                   g.give(0, e.run("bmm", {a_shape, dtype}, {&gradient}, of_a));
                }
            });
     return out;

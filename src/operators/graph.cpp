@@ -36,6 +36,10 @@ std::string first_fault(const OperatorGraph& graph) {
                 if (of >= graph.operators.size()) {
                     return place + "no such operator";
                 }
+                const std::int32_t shape = graph.operators[of].shape;
+                if (shape >= 0 && static_cast<std::size_t>(shape) >= graph.shapes.size()) {
+                    return place + "no such shape";
+                }
                 continue;
             }
             if (event.kind == Kind::gradient) {

@@ -15,17 +15,18 @@ Value four_bit_linear(Eager& f, const Value& x, const Value& packed) {
     constexpr std::int64_t weight_bits = 4;
     const std::int64_t in = x.size(-1);
     const std::int64_t out = packed.numel() * bits(packed.dtype()) / weight_bits / in;
-    const std::int64_t flops = 2 * x.numel() * out;
+    const KernelShape forward{.m = x.numel() / in, .n = out, .k = in, .dtype = x.dtype()};
     const Result whole{{out, in}, x.dtype()};
     const Result like{x.shape(), x.dtype()};
     Shape shape = x.shape();
     shape.back() = out;
     Value weight = f.run("dequantize_4bit", whole, {&packed});
-    Value result = f.run("mm", {shape, x.dtype()}, {&x, &weight}, flops);
+    Value result = f.run("mm", {shape, x.dtype()}, {&x, &weight}, forward);
     weight.reset();
-    f.node({&result}, {&x}, {}, [whole, like, flops](Eager& e, Gradients& g) {
+    f.node({&result}, {&x}, {}, [whole, like, forward](Eager& e, Gradients& g) {
         const Value again = e.run("dequantize_4bit", whole, {});
-        g.give(0, e.run("mm", like, {&g.of_output(), &again}, flops));
+        const KernelShape backward{.m = forward.m, .n = forward.k, .k = forward.n, .dtype = forward.dtype};
+        g.give(0, e.run("mm", like, {&g.of_output(), &again}, backward));
     });
     return result;
 }

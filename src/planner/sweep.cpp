@@ -217,9 +217,13 @@ void add_assumptions(const SweepQuestion& question, const ModelFacts& facts, con
         add("experts a token", std::to_string(facts.experts_per_token),
             facts.experts_per_token_known ? "model" : "default", "balanced routing");
     }
+    const Gpu& gpu = question.cluster.gpu;
     add("matrix products",
-        std::to_string(static_cast<int>(question.cluster.gpu.gemm_efficiency * 80.0)) + " % of peak",
-        question.cluster.gpu.name, "four fifths of the best product found on this GPU");
+        std::to_string(static_cast<int>(gpu.constants.products.value * 100.0)) + " % of peak", gpu.name,
+        "of large ones; less by their tiles, waves and depth");
+    for (std::string& line : assumed_constants(gpu)) {
+        add("constant", "usual", "default", std::move(line));
+    }
     add_collective_assumptions(question, plan, out);
 }
 

@@ -56,7 +56,7 @@ RowFlops flops_of(const ModuleTree& tree, const ModelFacts& facts, const Trainin
 /// How many operations of a matrix product take as long as one of flash attention.
 double attention_weight(const Gpu& gpu, DType dtype) {
     constexpr double sample = 1e15;
-    const auto product = static_cast<double>(matmul_time(gpu, sample, dtype).value);
+    const auto product = static_cast<double>(product_time(gpu, sample, dtype).value);
     return product > 0.0 ? static_cast<double>(attention_time(gpu, sample).value) / product : 1.0;
 }
 

@@ -56,6 +56,8 @@ public:
     void mark(Mark mark, std::int32_t unit = -1, std::int64_t number = 0);
     void mark_module(Mark mark, std::int32_t module, std::int32_t unit);
     void add(const Op& op) { out_.ops.push_back(op); }
+    /// What the targets of compute operations are rows of.
+    void shapes(const std::vector<KernelShape>& shapes) { out_.shapes = shapes; }
 
 private:
     Buffer& row(std::int32_t buffer) { return out_.buffers[static_cast<std::size_t>(buffer)]; }

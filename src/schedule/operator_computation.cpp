@@ -82,7 +82,9 @@ OperatorComputation::OperatorComputation(const LoweringInput& input, const Forwa
       kept_(kept_operators(*input.operators, program, input.tree, input.job.activation_checkpointing)),
       outlives_(outliving(*input.operators)),
       workspaces_(input.workspace_bytes, emit),
-      output_storage_(output_of(*input.operators)) {}
+      output_storage_(output_of(*input.operators)) {
+    emit.shapes(graph_.shapes);
+}
 
 void OperatorComputation::allocate(std::int32_t storage) {
     std::int32_t& buffer = buffer_[index(storage)];
@@ -146,6 +148,7 @@ void OperatorComputation::compute(std::int32_t row) {
          .pass = emit_.pass,
          .detail = static_cast<std::uint8_t>(attention ? ComputeKind::attention : ComputeKind::products),
          .module = module,
+         .target = op.shape,
          .launches = 1,
          .bytes = op.bytes,
          .flops = op.kind == Operator::Kind::causal_attention ? op.flops / 2 : op.flops});

@@ -146,6 +146,11 @@ std::string first_fault(const Schedule& schedule) {
                     return fault("no such collective");
                 }
                 break;
+            case OpKind::compute:
+                if (op.target >= 0 && target >= schedule.shapes.size()) {
+                    return fault("no such shape");
+                }
+                break;
             case OpKind::allocate:
             case OpKind::free:
             case OpKind::use:

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <deque>
 #include <limits>
 
@@ -275,19 +276,16 @@ void play_events(const Schedule& schedule, const OpTimes& times, const Contentio
 }
 
 Contention usual_contention(const Gpu& gpu) {
-    // Rings over NVLink use 24 channels, an SM each, and read and write what passes: twice the bus bandwidth,
-    // which is about 0.8 of the links'. Without fast links few channels are enough. Collectives lose 5 to 15
-    // % to kernels that saturate the memory.
-    constexpr std::int64_t channels = 24;
-    constexpr std::int64_t channels_without_links = 4;
+    // A ring reads and writes what passes: twice the bus bandwidth, which is about 0.8 of the links'.
+    // Collectives lose 5 to 15 % to kernels that saturate the memory.
     constexpr double link_share = 0.8;
     const bool links = gpu.link_bytes_per_s > 0.0;
     const double bus = (links ? gpu.link_bytes_per_s : gpu.pcie_bytes_per_s) * link_share;
-    const std::int64_t taken = std::min(links ? channels : channels_without_links, gpu.sm_count / 2);
-    const std::int64_t of_sms = 1000 * (gpu.sm_count - taken) / std::max<std::int64_t>(1, gpu.sm_count);
     const auto of_memory =
         static_cast<std::int64_t>(1000.0 * std::max(0.5, 1.0 - 2.0 * bus / gpu.memory_bytes_per_s));
-    return {.compute_permille = of_sms, .copy_permille = of_memory, .collective_permille = 900};
+    return {.compute_permille = std::llround(1000.0 * gpu.constants.overlap.value),
+            .copy_permille = of_memory,
+            .collective_permille = 900};
 }
 
 }  // namespace fsdplan

@@ -10,9 +10,6 @@ namespace {
 
 // Pinned copies reach about 0.85 of what PCIe carries after encoding: 27 of 32, 55 of 64 GB/s.
 constexpr double pcie_share = 0.85;
-// A kernel that streams b bytes reaches 0.85 b / (b + 2 MiB) of the memory's bandwidth: as if each carried
-// 2 MiB more.
-constexpr double launch_bytes = 2.0 * 1024 * 1024;
 
 std::int64_t at(const Estimate& estimate, Bound bound) {
     switch (bound) {
@@ -30,17 +27,28 @@ std::int64_t at(const Estimate& estimate, Bound bound) {
 /// two shapes in one place replace each other.
 class Kernels {
 public:
-    Kernels(const Gpu& gpu, DType dtype, Bound bound) : gpu_(gpu), dtype_(dtype), bound_(bound) {}
+    Kernels(const Schedule& schedule, const Gpu& gpu, const Pricing& pricing, Bound bound)
+        : schedule_(schedule), gpu_(gpu), pricing_(pricing), bound_(bound) {}
 
-    std::int64_t time(ComputeKind kind, std::int64_t flops, std::int64_t bytes, std::int64_t launches) {
-        const std::uint64_t mixed = (static_cast<std::uint64_t>(flops) * 0x9e3779b97f4a7c15U) ^
-                                    (static_cast<std::uint64_t>(bytes) * 0xc2b2ae3d27d4eb4fU) ^
-                                    (static_cast<std::uint64_t>(launches) * 0x165667b19e3779f9U) ^
-                                    (static_cast<std::uint64_t>(kind) * 0x27d4eb2f165667c5U);
+    struct Work {
+        ComputeKind kind = ComputeKind::products;
+        bool backward = false;
+        std::int32_t shape = -1;
+        std::int64_t flops = -1;
+        std::int64_t bytes = -1;
+        std::int64_t launches = -1;
+
+        friend bool operator==(const Work&, const Work&) = default;
+    };
+
+    std::int64_t time(const Work& work) {
+        const std::uint64_t mixed = (static_cast<std::uint64_t>(work.flops) * 0x9e3779b97f4a7c15U) ^
+                                    (static_cast<std::uint64_t>(work.bytes) * 0xc2b2ae3d27d4eb4fU) ^
+                                    (static_cast<std::uint64_t>(work.launches) * 0x165667b19e3779f9U) ^
+                                    (static_cast<std::uint64_t>(work.shape) * 0x27d4eb2f165667c5U);
         Entry& entry = table_[mixed >> (64U - places_log2)];
-        if (entry.flops != flops || entry.bytes != bytes || entry.launches != launches ||
-            entry.kind != kind) {
-            entry = {kind, flops, bytes, launches, compute(kind, flops, bytes, launches)};
+        if (!(entry.work == work)) {
+            entry = {work, compute(work)};
         }
         return entry.ns;
     }
@@ -48,24 +56,31 @@ public:
 private:
     static constexpr unsigned places_log2 = 9;
     struct Entry {
-        ComputeKind kind{};
-        std::int64_t flops = -1;
-        std::int64_t bytes = -1;
-        std::int64_t launches = -1;
+        Work work;
         std::int64_t ns = 0;
     };
 
-    std::int64_t compute(ComputeKind kind, std::int64_t flops, std::int64_t bytes,
-                         std::int64_t launches) const {
-        const auto work = static_cast<double>(flops);
-        const Estimate products =
-            kind == ComputeKind::attention ? attention_time(gpu_, work) : matmul_time(gpu_, work, dtype_);
-        const double traffic = static_cast<double>(bytes) + launch_bytes * static_cast<double>(launches);
-        return std::max(at(products, bound_), at(memory_time(gpu_, traffic), bound_));
+    std::int64_t compute(const Work& work) const {
+        const Estimate memory = memory_time(gpu_, static_cast<double>(work.bytes), work.launches);
+        return work.flops > 0 ? std::max(at(products(work), bound_), at(memory, bound_)) : at(memory, bound_);
     }
 
+    Estimate products(const Work& work) const {
+        const auto flops = static_cast<double>(work.flops);
+        const bool attention = work.kind == ComputeKind::attention;
+        if (work.shape < 0) {
+            return attention ? attention_time(gpu_, flops)
+                             : product_time(gpu_, flops, pricing_.compute_dtype);
+        }
+        const KernelShape& shape = schedule_.shapes[static_cast<std::size_t>(work.shape)];
+        return attention ? attention_time(gpu_, shape, flops,
+                                          {.backward = work.backward, .generation = pricing_.flash_attention})
+                         : product_time(gpu_, shape);
+    }
+
+    const Schedule& schedule_;
     const Gpu& gpu_;
-    DType dtype_;
+    const Pricing& pricing_;
     Bound bound_;
     std::array<Entry, std::size_t{1} << places_log2> table_{};
 };
@@ -113,7 +128,7 @@ void price(const Schedule& schedule, const Cluster& cluster, const Pricing& pric
     const std::array<std::int64_t, op_kind_count> host = host_times(pricing.host, bound);
     const std::int64_t launch_ns = at(pricing.host.launch_ns, bound);
     const std::int64_t wait_ns = at(pricing.host.wait_ns, bound);
-    Kernels kernels(cluster.gpu, pricing.compute_dtype, bound);
+    Kernels kernels(schedule, cluster.gpu, pricing, bound);
     out.device_ns.resize(schedule.ops.size());
     out.host_ns.resize(schedule.ops.size());
     for (std::size_t i = 0; i < schedule.ops.size(); ++i) {
@@ -124,11 +139,16 @@ void price(const Schedule& schedule, const Cluster& cluster, const Pricing& pric
         switch (op.kind) {
             case OpKind::compute:
                 launches = std::max<std::int64_t>(launches, op.flops + op.bytes > 0 ? 1 : 0);
-                device_ns = kernels.time(static_cast<ComputeKind>(op.detail), op.flops, op.bytes, launches);
+                device_ns = kernels.time({.kind = static_cast<ComputeKind>(op.detail),
+                                          .backward = op.pass == Pass::backward,
+                                          .shape = op.target,
+                                          .flops = op.flops,
+                                          .bytes = op.bytes,
+                                          .launches = launches});
                 break;
             case OpKind::copy:
                 launches = std::max<std::int64_t>(launches, 1);
-                device_ns = kernels.time(ComputeKind::products, 0, 2 * op.bytes, launches);
+                device_ns = kernels.time({.flops = 0, .bytes = 2 * op.bytes, .launches = launches});
                 break;
             case OpKind::collective:
                 device_ns = at(collectives[static_cast<std::size_t>(op.target)].ns, bound);

@@ -98,13 +98,5 @@ TEST(Place, ReplicasShareTheirNodesNetwork) {
     EXPECT_EQ(place(RankGroup::shard, {.replicate = 1, .shard = 32}, cluster, 32).nodes, 4);
 }
 
-TEST(MatmulTime, IsPeakTimesWhatRealShapesReach) {
-    const Gpu gpu = find_cluster({.gpu = "h100-sxm"}).gpu;
-    // 1e15 operations at 989.4e12 x 0.803 x 0.8.
-    EXPECT_NEAR(static_cast<double>(matmul_time(gpu, 1e15, DType::bfloat16).value),
-                1e24 / (989.4e12 * 0.803 * 0.8), 1.0);
-    EXPECT_GT(matmul_time(gpu, 1e15, DType::float32).value, matmul_time(gpu, 1e15, DType::bfloat16).value);
-}
-
 }  // namespace
 }  // namespace fsdplan

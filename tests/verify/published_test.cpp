@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "base/file.hpp"
 #include "fsdplan/verify.hpp"
@@ -86,12 +87,37 @@ void expect_intervals_hold(const Verification& result) {
     EXPECT_GE(static_cast<double>(inside), 0.9 * static_cast<double>(figures));
 }
 
+// Constants are fitted on these very rows; tools/fit-constants scores the rows that were left out.
+void expect_speeds_of_mpt(const Verification& result) {
+    std::vector<double> errors;
+    double sum = 0.0;
+    double sizes = 0.0;
+    std::size_t inside = 0;
+    for (const PublishedFigure& figure : result.figures) {
+        if (figure.table.starts_with("llm-foundry") && figure.quantity == "speed of one GPU") {
+            const double error = figure.published / figure.predicted - 1.0;  // of the step's time
+            errors.push_back(std::abs(error));
+            sum += error;
+            sizes += std::abs(error);
+            inside += figure.inside() ? std::size_t{1} : std::size_t{0};
+        }
+    }
+    const auto count = static_cast<double>(errors.size());
+    ASSERT_EQ(errors.size(), 136U);
+    std::ranges::sort(errors);
+    EXPECT_LT(sizes / count, 0.06);
+    EXPECT_LT(errors[errors.size() * 9 / 10], 0.15);
+    EXPECT_LT(std::abs(sum / count), 0.015);
+    EXPECT_GE(static_cast<double>(inside), 0.9 * count);
+}
+
 // One test, since it takes seconds to predict the tables.
 TEST(VerifyPublished, TablesAreAsCloseAsTheyWere) {
     const Verification result = verified(published);
     expect_close(result);
     expect_outcomes_right(result);
     expect_intervals_hold(result);
+    expect_speeds_of_mpt(result);
     for (const Skip& skip : result.skips) {
         EXPECT_THAT(skip.reason,
                     testing::AnyOf(testing::HasSubstr("outside the model"), testing::HasSubstr("stated"),

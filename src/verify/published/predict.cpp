@@ -46,11 +46,10 @@ WrapPlan units_for(const SweepQuestion& question, const PublishedRun& run) {
 }
 
 /// Tokens a second of one GPU, from the time of a step.
-Estimate rate_of(const TrainingJob& job, const Estimate& step_ns) {
+Estimate rate_of(std::int64_t tokens, const Estimate& step_ns) {
     const auto rate = [&](std::int64_t ns) {
-        const auto tokens = static_cast<double>(job.tokens() * job.accumulate);
-        return static_cast<std::int64_t>(
-            std::llround(1e9 * tokens / static_cast<double>(std::max<std::int64_t>(1, ns))));
+        return static_cast<std::int64_t>(std::llround(1e9 * static_cast<double>(tokens) /
+                                                      static_cast<double>(std::max<std::int64_t>(1, ns))));
     };
     return {.value = rate(step_ns.value), .low = rate(step_ns.high), .high = rate(step_ns.low)};
 }
@@ -74,7 +73,7 @@ Estimate widened(const Estimate& bytes, const Margin& margin) {
             .high = scaled(bytes.high, 1.0 + margin.above)};
 }
 
-Prediction prediction_of(const Run& run, const Schedule& schedule, const PublishedRun& published) {
+Prediction prediction_of(const Run& run, const PreparedRun& prepared, const PublishedRun& published) {
     const MemoryProfile& memory = *run.memory;
     Prediction out;
     const Margin& of_program = published.compiled ? compiled : held;
@@ -84,15 +83,19 @@ Prediction prediction_of(const Run& run, const Schedule& schedule, const Publish
     out.peak_active_bytes = widened(active, of_program);
     out.peak_reserved_bytes =
         widened(run.reserved_bytes.value_or(active), published.compiled ? compiled : reserved);
-    out.peak_live_bytes = program_memory(schedule).peak.allocated_bytes;
+    out.peak_live_bytes = program_memory(prepared.schedule).peak.allocated_bytes;
     out.step_ns = run.step_ns;
-    out.tokens_per_s = rate_of(published.job, run.step_ns);
+    if (run.stragglers) {  // what is measured waits for the slowest rank
+        const std::int64_t wait = run.stragglers->expected_ns - run.step_ns.value;
+        out.step_ns = out.step_ns + exactly(wait);
+    }
+    out.tokens_per_s = rate_of(prepared.tokens, out.step_ns);
     return out;
 }
 
 }  // namespace
 
-Prediction predict(const PublishedRun& run) {
+PreparedRun prepare(const PublishedRun& run) {
     const ModelGraph model = model_of(run);
     const ModuleTree tree = flatten(model);
     if (run.parameters && *run.parameters != tree.numel[0]) {
@@ -109,19 +112,31 @@ Prediction predict(const PublishedRun& run) {
     }
     const std::int64_t ids = checked_mul(run.job.tokens(), id_bytes, "the published batch");
     const std::array<std::int64_t, 2> inputs{ids, ids};
-    const Schedule schedule = training_schedule(model, tree, plan, run.job, cluster,
-                                                {.iterations = iterations, .input_bytes = inputs});
-    SimulationOptions options;
-    options.pricing.mesh = run.job.mesh;
-    options.pricing.compute_dtype = run.job.param_dtype.value_or(run.storage);
-    options.memory = usual_memory(cluster, schedule);
-    Run played = simulate(schedule, cluster, options);
+    PreparedRun out{.refused = {},
+                    .schedule = training_schedule(model, tree, plan, run.job, cluster,
+                                                  {.iterations = iterations, .input_bytes = inputs}),
+                    .cluster = cluster,
+                    .options = {},
+                    .tokens = run.job.tokens() * run.job.accumulate};
+    out.options.pricing.mesh = run.job.mesh;
+    out.options.pricing.compute_dtype = run.job.param_dtype.value_or(run.storage);
+    out.options.pricing.flash_attention = run.flash_attention;
+    out.options.memory = usual_memory(cluster, out.schedule);
+    return out;
+}
+
+Prediction predict(const PublishedRun& run) {
+    PreparedRun prepared = prepare(run);
+    if (!prepared.refused.empty()) {
+        return {.refused = prepared.refused};
+    }
+    Run played = simulate(prepared.schedule, prepared.cluster, prepared.options);
     const bool fits = !played.memory->out_of_memory;
     if (!fits) {
-        options.memory->device = CachingAllocator::most_memory;
-        played = simulate(schedule, cluster, options);
+        prepared.options.memory->device = CachingAllocator::most_memory;
+        played = simulate(prepared.schedule, prepared.cluster, prepared.options);
     }
-    Prediction out = prediction_of(played, schedule, run);
+    Prediction out = prediction_of(played, prepared, run);
     out.fits = fits;
     return out;
 }

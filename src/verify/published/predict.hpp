@@ -3,10 +3,20 @@
 #include <string>
 #include <vector>
 
-#include "fsdplan/base.hpp"
+#include "fsdplan/simulate.hpp"
 #include "verify/published/row.hpp"
 
 namespace fsdplan {
+
+/// A published run as what is simulated.
+struct PreparedRun {
+    std::string refused;  ///< why it could not be; then nothing below is set
+    Schedule schedule;
+    Cluster cluster;  ///< the row's
+    SimulationOptions options;
+    std::int64_t tokens = 0;  ///< of one rank and step
+};
+PreparedRun prepare(const PublishedRun& run);
 
 /// What is predicted for a published run. Intervals are meant to hold in nine of ten rows.
 struct Prediction {

@@ -29,6 +29,7 @@ struct PublishedRun {
     bool last_block_stays = false;  ///< FSDP2: every block is told to reshard after forward, the last not to
     bool compiled = false;          ///< torch.compile, which is not modelled: simulated as the eager program
     TrainingJob job;
+    int flash_attention = 2;  ///< generation of its kernels
     ClusterRequest cluster;
 };
 
