@@ -19,20 +19,12 @@ Verification verified(const std::string& path) {
     return verify(std::span(&path, 1));
 }
 
-/// The whole folder, predicted once.
-const Verification& all() {
-    static const Verification result = verified(published);
-    return result;
-}
-
-const TableAccuracy& table(std::string_view name, std::string_view quantity) {
-    static const std::vector<TableAccuracy> tables = table_accuracies(all());
-    for (const TableAccuracy& row : tables) {
-        if (row.table == name && row.quantity == quantity) {
-            return row;
-        }
-    }
-    throw std::invalid_argument("no such table");
+const TableAccuracy* find(const std::vector<TableAccuracy>& tables, std::string_view name,
+                          std::string_view quantity) {
+    const auto found = std::ranges::find_if(tables, [&](const TableAccuracy& table) {
+        return table.table == name && table.quantity == quantity;
+    });
+    return found == tables.end() ? nullptr : &*found;
 }
 
 struct Limits {
@@ -44,7 +36,7 @@ struct Limits {
 };
 
 // docs/accuracy.md says where each of these comes from; what gets worse fails.
-TEST(VerifyPublished, MemoryIsAsCloseAsItWas) {
+void expect_close(const Verification& result) {
     constexpr const char* pr165 = "FSDP1 and FSDP2 on 8 H100 (torchtitan PR 165)";
     const std::vector<Limits> limits{
         {pr165, "peak active", 4, 0.003, 0.006},
@@ -54,18 +46,26 @@ TEST(VerifyPublished, MemoryIsAsCloseAsItWas) {
         {"torchtitan on H100, compiled", "peak reserved", 3, 0.071, 0.075},
         {"torchao on 8 H100, compiled", "peak reserved", 3, 0.077, 0.080},
         {"torchtune on one A100", "peak active", 1, 0.006, 0.006},
+        {"fsdp_qlora on 2 RTX 3090", "peak reserved", 10, 0.020, 0.102},
+        {"fsdp_qlora on 2 RTX 3090", "peak allocated", 2, 0.009, 0.009},
     };
+    const std::vector<TableAccuracy> tables = table_accuracies(result);
     for (const Limits& expected : limits) {
-        const TableAccuracy& got = table(expected.table, expected.quantity);
-        EXPECT_EQ(got.count, expected.rows) << expected.table;
-        EXPECT_LT(got.median, expected.median) << expected.table;
-        EXPECT_LT(got.worst, expected.worst) << expected.table << " " << got.worst_row;
+        const TableAccuracy* got = find(tables, expected.table, expected.quantity);
+        ASSERT_NE(got, nullptr) << expected.table;
+        EXPECT_EQ(got->count, expected.rows) << expected.table;
+        EXPECT_LT(got->median, expected.median) << expected.table;
+        EXPECT_LT(got->worst, expected.worst) << expected.table << " " << got->worst_row;
     }
+    const auto factor = best_single_factor(result);
+    ASSERT_TRUE(factor);
+    EXPECT_LT(factor->replay_median, factor->median);
+    EXPECT_LT(factor->replay_worst, factor->worst);
 }
 
-TEST(VerifyPublished, EveryJudgedRunFitsWhereItDid) {
+void expect_outcomes_right(const Verification& result) {
     std::size_t out_of_memory = 0;
-    for (const PublishedOutcome& outcome : all().outcomes) {
+    for (const PublishedOutcome& outcome : result.outcomes) {
         if (outcome.is_judged) {
             EXPECT_EQ(outcome.predicted_fits, outcome.fits) << outcome.row;
             out_of_memory += outcome.fits ? 0U : 1U;
@@ -74,26 +74,26 @@ TEST(VerifyPublished, EveryJudgedRunFitsWhereItDid) {
     EXPECT_EQ(out_of_memory, 2U);
 }
 
-TEST(VerifyPublished, NineOfTenMemoryFiguresLieInTheirInterval) {
+void expect_intervals_hold(const Verification& result) {
     std::size_t figures = 0;
     std::size_t inside = 0;
-    for (const PublishedFigure& figure : all().figures) {
+    for (const PublishedFigure& figure : result.figures) {
         if (figure.is_judged && figure.unit == "bytes") {
             ++figures;
             inside += figure.inside() ? 1U : 0U;
         }
     }
-    EXPECT_GE(figures, 20U);
+    EXPECT_GE(figures, 30U);
     EXPECT_GE(static_cast<double>(inside), 0.9 * static_cast<double>(figures));
 }
 
 // Constants are fitted on these very rows; tools/fit-constants scores the rows that were left out.
-TEST(VerifyPublished, SpeedOfMptIsWithinSixPercentOnAverageAndNotOptimistic) {
+void expect_speed_of_mpt(const Verification& result) {
     std::vector<double> errors;
     double sum = 0.0;
     double sizes = 0.0;
     std::size_t inside = 0;
-    for (const PublishedFigure& figure : all().figures) {
+    for (const PublishedFigure& figure : result.figures) {
         if (figure.table.starts_with("llm-foundry") && figure.quantity == "speed of one GPU") {
             const double error = figure.published / figure.predicted - 1.0;  // of the step's time
             errors.push_back(std::abs(error));
@@ -111,14 +111,14 @@ TEST(VerifyPublished, SpeedOfMptIsWithinSixPercentOnAverageAndNotOptimistic) {
     EXPECT_GE(static_cast<double>(inside), 0.9 * count);
 }
 
-TEST(VerifyPublished, ReplayBeatsTheBestSingleFactor) {
-    const auto factor = best_single_factor(all());
-    ASSERT_TRUE(factor);
-    EXPECT_LT(factor->replay_median, factor->median);
-}
-
-TEST(VerifyPublished, WhatIsOutsideSaysWhy) {
-    for (const Skip& skip : all().skips) {
+// One test, since it takes seconds to predict the tables.
+TEST(VerifyPublished, TablesAreAsCloseAsTheyWere) {
+    const Verification result = verified(published);
+    expect_close(result);
+    expect_outcomes_right(result);
+    expect_intervals_hold(result);
+    expect_speed_of_mpt(result);
+    for (const Skip& skip : result.skips) {
         EXPECT_THAT(skip.reason,
                     testing::AnyOf(testing::HasSubstr("outside the model"), testing::HasSubstr("stated"),
                                    testing::HasSubstr("not modelled"), testing::HasSubstr("not in the file")))
@@ -157,8 +157,10 @@ TEST(VerifyPublished, DamagedRowsAreErrorsWithTheirPlace) {
                 testing::StartsWith("x.json#/rows/0/peak_active_gib: expected a number above 0"));
     EXPECT_THAT(message_of("llm-foundry-mpt.json", "\"h100_80gb\", 41.25", "\"abacus\", 41.25"),
                 testing::StartsWith("x.json#/rows/0/5: expected \"h100_80gb\""));
+    EXPECT_THAT(message_of("llm-foundry-mpt.json", "\"grad_accum\"", "\"grad_acum\""),
+                testing::StartsWith("x.json#/columns: expected a column \"grad_accum\""));
     EXPECT_THAT(message_of("llm-foundry-mpt.json", "\"grad_accum\", ", ""),
-                testing::HasSubstr("expected a column \"grad_accum\""));
+                testing::StartsWith("x.json#/rows/0: expected 23 cells"));
     EXPECT_THAT(message_of("fsdp-qlora.json", "\"time_s\": 2597", "\"time_s\": 0"),
                 testing::StartsWith("x.json#/rows/2/time_s: expected a number above 0"));
     EXPECT_THAT(message_of("torchtune.json", "\"n_heads\": 24", "\"n_heads\": 7"),

@@ -111,7 +111,8 @@ void JobOptions::declare(Arguments& arguments) {
                    "adamw[:foreach|fused|for-loop], adam8bit, sgd or sgd-momentum; adamw:foreach", "NAME");
     arguments.list("--activation-checkpointing", activation_checkpointing,
                    "none, blocks, every:N or selective; none", "MODE");
-    arguments.list("--loss", loss, "cross-entropy, shifted, chunked:N, low-precision, fused:N or none; cross-entropy",
+    arguments.list("--loss", loss,
+                   "cross-entropy, shifted, chunked:N, low-precision, fused:N or none; cross-entropy",
                    "KIND");
     arguments.group("Precision");
     arguments.option("--param-dtype", param_dtype, "dtype to compute and gather in, or none; bfloat16",

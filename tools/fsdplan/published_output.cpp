@@ -22,6 +22,9 @@ void print_published(const Verification& result) {
                    shown(f.predicted, f.unit), shown(f.low, f.unit), shown(f.high, f.unit),
                    shown(f.published, f.unit), 100.0 * f.signed_error(), f.is_judged ? "" : ", not judged");
     }
+    if (!result.figures.empty()) {
+        fmt::print("published figures: predicted as PyTorch 2.13, the nearest version that is known\n");
+    }
     for (const PublishedOutcome& o : result.outcomes) {
         if (!o.fits || !o.predicted_fits) {
             fmt::print("{}: predicted: {}, published: {}: {}\n", o.row, word(o.predicted_fits), word(o.fits),

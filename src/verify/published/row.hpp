@@ -37,10 +37,9 @@ struct PublishedRun {
 struct PublishedRow {
     std::string table;  ///< source and hardware, in words: errors are summed up by it
     std::string id;
-    std::string outside = {};             ///< why nothing can be predicted; then nothing below is set
-    PublishedRun run = {};                ///< what was run
-    std::vector<std::string> notes = {};  ///< where our run differs from the published one, a sentence each
-    bool is_judged = true;                ///< false: a row to look at, whose settings are not all known
+    std::string outside = {};  ///< why nothing can be predicted; then nothing below is set
+    PublishedRun run = {};     ///< what was run
+    bool is_judged = true;     ///< false: a row to look at, whose settings are not all known
 
     std::optional<double> peak_active_bytes = {};
     std::optional<double> peak_reserved_bytes = {};

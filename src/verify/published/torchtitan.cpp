@@ -18,12 +18,6 @@ std::string other_parallelism(const json::Value& row) {
     return {};
 }
 
-bool is_float8(const json::Value& row) {
-    const auto value = given(row, "float8");
-    const auto quantized = given(row, "quant");
-    return (value && value->boolean()) || (quantized && quantized->string().find("float8") == 0);
-}
-
 /// "peak reserved" of whoever prints torchtitan's own figure.
 void take_figures(const json::Value& row, PublishedRow& out) {
     if (const auto reserved = given(row, "peak_reserved_gib")) {
@@ -96,9 +90,7 @@ PublishedRow torchtitan_row(const json::Value& file, const json::Value& row, con
     out.run.job.activation_checkpointing = *policy;
     out.run.compiled = flag(row, "compile");
     out.run.cluster = machines(table.gpu, out.run.job.mesh.ranks());
-    if (is_float8(row)) {
-        out.notes.emplace_back("float8 products keep their bfloat16 inputs: memory as in bfloat16");
-    }
+    // float8 rows too: their products keep what they read in bfloat16.
     if (out.run.compiled) {
         out.table += ", compiled";
     }

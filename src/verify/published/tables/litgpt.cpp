@@ -43,7 +43,6 @@ PublishedRow read_row(const json::Value& row) {
     out.run.storage = DType::bfloat16;
     out.run.lora = adapters();
     out.run.cluster = machines("a100-40gb-sxm", 1);
-    out.notes.emplace_back("every sample as long as the longest one");
     const auto peak = given(row, "max_gb");
     if (peak) {
         out.peak_allocated_bytes = amount(*peak, gigabyte);

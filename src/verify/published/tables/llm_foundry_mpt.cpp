@@ -12,30 +12,28 @@ using namespace published;
 /// A row of a file that names its columns once.
 class Cells {
 public:
-    Cells(const json::Value& columns, const json::Value& row) : row_(row) {
-        auto cell = row.elements().begin();
-        const auto end = row.elements().end();
-        for (const json::Value column : columns.elements()) {
-            if (cell == end) {
-                row.fail(std::to_string(columns.size()) + " cells");
-            }
-            names_.push_back(column.string());
-            cells_.push_back(*cell);
-            ++cell;
+    Cells(const json::Value& columns, const json::Value& row) : columns_(columns) {
+        if (row.size() != columns.size()) {
+            row.fail(std::to_string(columns.size()) + " cells");
+        }
+        for (const json::Value cell : row.elements()) {
+            cells_.push_back(cell);
         }
     }
 
     json::Value at(std::string_view name) const {
-        const auto found = std::ranges::find(names_, name);
-        if (found == names_.end()) {
-            row_.fail("a column " + json::quote(name));
+        std::size_t i = 0;
+        for (const json::Value column : columns_.elements()) {
+            if (column.string() == name) {
+                return cells_[i];
+            }
+            ++i;
         }
-        return cells_[static_cast<std::size_t>(found - names_.begin())];
+        columns_.fail("a column " + json::quote(name));
     }
 
 private:
-    json::Value row_;
-    std::vector<std::string_view> names_;
+    json::Value columns_;
     std::vector<json::Value> cells_;
 };
 

@@ -62,7 +62,6 @@ PublishedRow read_row(const json::Value& file, const json::Value& row, const Lad
     // Its layers compute what torchtitan's do: k and v repeated for the heads that share them, norms and
     // rotation in float32, logits raised to float32 by the model and gone before backward.
     take_torchtitan_llama(file, row, {.version = "2024-04", .has_fused_norms = false}, out.run);
-    out.notes.emplace_back("torchtitan's Llama in place of torchtune's");
     out.table += ladder.compiled ? ", compiled" : "";
     out.peak_active_bytes = amount(row.at("peak_active_gib"), gib);
     out.tokens_per_s = amount(row.at("tok_s"));
