@@ -151,10 +151,12 @@ TEST(PlayEvents, ContentionNeverShortensARun) {
     }
 }
 
-TEST(UsualContention, H100LosesTheChannelsOfTheRing) {
-    const Contention contention = usual_contention(find_cluster({}).gpu);
-    // 24 of 132 SMs are taken; twice 360 of 3350 GB/s are drawn.
-    EXPECT_EQ(contention.compute_permille, 818);
+TEST(UsualContention, KernelsKeepTheGpusConstantAndCopiesWhatTheRingLeaves) {
+    Gpu gpu = find_cluster({}).gpu;
+    gpu.constants.overlap.value = 0.7;
+    const Contention contention = usual_contention(gpu);
+    EXPECT_EQ(contention.compute_permille, 700);
+    // Twice 360 of 3350 GB/s are drawn.
     EXPECT_EQ(contention.copy_permille, 785);
 }
 

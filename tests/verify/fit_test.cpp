@@ -41,8 +41,13 @@ TEST(FitConstants, FindsTheOnesThatMadeTheTimes) {
     }
     const std::array<std::string_view, 2> names{"products", "memory"};
     const GpuConstants found = fitted(rows, start, names);
-    EXPECT_NEAR(found.products.value, truth.products.value, 0.02);
-    EXPECT_NEAR(found.memory.value, truth.memory.value, 0.02);
+    // The interval of the memory's rate is narrow: it holds the fit back, and products make up for it.
+    EXPECT_NEAR(found.products.value, truth.products.value, 0.03);
+    EXPECT_NEAR(found.memory.value, truth.memory.value, 0.04);
+    for (const TimedRun& run : runs) {
+        EXPECT_LT(std::abs(error_of(run, found)), 0.02) << run.id;
+        EXPECT_GT(std::abs(error_of(run, start)), 0.04) << run.id;
+    }
     EXPECT_EQ(found.attention_forward.value, start.attention_forward.value);
 }
 

@@ -88,7 +88,7 @@ void expect_intervals_hold(const Verification& result) {
 }
 
 // Constants are fitted on these very rows; tools/fit-constants scores the rows that were left out.
-void expect_speeds_of_mpt(const Verification& result) {
+void expect_speed_of_mpt(const Verification& result) {
     std::vector<double> errors;
     double sum = 0.0;
     double sizes = 0.0;
@@ -117,7 +117,7 @@ TEST(VerifyPublished, TablesAreAsCloseAsTheyWere) {
     expect_close(result);
     expect_outcomes_right(result);
     expect_intervals_hold(result);
-    expect_speeds_of_mpt(result);
+    expect_speed_of_mpt(result);
     for (const Skip& skip : result.skips) {
         EXPECT_THAT(skip.reason,
                     testing::AnyOf(testing::HasSubstr("outside the model"), testing::HasSubstr("stated"),

@@ -90,7 +90,7 @@ TrainingJob job_of(const Cells& row, std::int64_t gpus) {
     if (row.at("activation_checkpointing").boolean()) {
         job.activation_checkpointing.mode = ActivationCheckpointing::Mode::blocks;
     }
-    job.optimizer = {.kind = Optimizer::Kind::adamw, .implementation = Optimizer::Implementation::for_loop};
+    job.optimizer.implementation = Optimizer::Implementation::for_loop;
     return job;
 }
 
