@@ -74,16 +74,16 @@ TEST(FourBitWeights, AreUnpackedInBothDirections) {
 TEST(ShiftedLoss, KeepsARowLessOfEachSequence) {
     const ModelGraph model = llama();
     const ModuleTree tree = flatten(model);
-    const auto kept = [&](bool shifts) {
+    const auto kept = [&](Loss::Kind loss) {
         const OperatorGraph graph =
-            model.operators(tree, {.batch = 2, .sequence = 8, .shifts_logits = shifts});
+            model.operators(tree, {.batch = 2, .sequence = 8, .loss = {.kind = loss}});
         EXPECT_EQ(first_fault(graph), "");
         Playback playback(graph, tree, 1);
         playback.play(graph.forward);
         return playback.live();
     };
     // The log-softmax in float32, and the label of each row.
-    EXPECT_EQ(kept(false) - kept(true), 2 * (256 * 4 + 8));
+    EXPECT_EQ(kept(Loss::Kind::cross_entropy) - kept(Loss::Kind::shifted), 2 * (256 * 4 + 8));
 }
 
 }  // namespace

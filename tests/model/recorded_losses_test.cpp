@@ -46,6 +46,7 @@ std::vector<test::Request> described(const OperatorGraph& graph, const ModuleTre
                     break;
                 }
                 case MemoryEvent::Kind::run:
+                case MemoryEvent::Kind::unpack:
                     break;
             }
         }
