@@ -37,7 +37,8 @@ TEST(TorchtitanLlama, WhatItsCodeCannotBuildIsRefusedByKey) {
     EXPECT_EQ(refusal(R"("dim": 96, "n_heads": 32)"),
               "config.json#/n_heads: leaves each head an odd width; rotary embedding needs pairs");
     EXPECT_EQ(refusal(R"("torchtitan_version": "2023-01")"),
-              "config.json#/torchtitan_version: expected \"2024-03\" or \"2024-12\", found \"2023-01\"");
+              "config.json#/torchtitan_version: expected \"2024-03\", \"2024-04\" or \"2024-12\", found "
+              "\"2023-01\"");
     EXPECT_THAT(refusal(R"("n_heads": 32, "n_kv_heads": 5)"), testing::HasSubstr("n_kv_heads"));
 }
 

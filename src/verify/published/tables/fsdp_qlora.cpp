@@ -42,8 +42,9 @@ PublishedRow read_row(const json::Value& file, const json::Value& row) {
     job.output = OutputLife::backward;
     job.fsdp1.built_on_device = true;
     job.activation_checkpointing.mode = ActivationCheckpointing::Mode::blocks;
-    // The script's checkpoints are reentrant, after a hook that has the frozen embedding's output require
-    // gradients; here they are not, which needs no hook.
+    // Wrappers around blocks. The script's are reentrant, after a hook that has the frozen embedding's output
+    // require gradients; here they are not, which needs no hook.
+    job.activation_checkpointing.wrapped = true;
     out.run.storage = DType::bfloat16;
     out.run.lora = adapters();
     out.run.four_bit = four_bit;
