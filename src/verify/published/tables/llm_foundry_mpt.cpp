@@ -105,7 +105,7 @@ PublishedRow read_row(const json::Value& common, const Cells& row) {
     out.run.config = config_of(common, row);
     out.run.parameters = row.at("n_params").integer(1, largest_total);
     out.run.job = job_of(row, gpus);
-    // flash-attn 1.0.9, as the repository's `gpu` extra had it: 2 came as an extra of its own.
+    // The table's sweep.sh pins llm-foundry 0.0.4, which is older than FlashAttention 2.
     out.run.flash_attention = 1;
     out.run.cluster = machines(machine.gpu, gpus);
     out.run.cluster.cluster = machine.cluster;
