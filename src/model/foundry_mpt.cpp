@@ -169,7 +169,8 @@ void build_foundry_mpt(const Config& config, const Place& place) {
 
 Value foundry_mpt_forward(const Config& config, Eager& f, ModuleIndex top) {
     if (short_name(f.tree().class_info(top).name) != foundry_mpt_class ||
-        f.workload().attention != AttentionImplementation::sdpa) {
+        f.workload().attention != AttentionImplementation::sdpa ||
+        f.workload().loss.kind != Loss::Kind::cross_entropy) {
         return {};
     }
     const Sizes s = sizes_of(config);

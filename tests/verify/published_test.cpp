@@ -46,6 +46,7 @@ void expect_close(const Verification& result) {
         {"torchtitan on H100, compiled", "peak reserved", 3, 0.071, 0.075},
         {"torchao on 8 H100, compiled", "peak reserved", 3, 0.077, 0.080},
         {"torchtune on one A100", "peak active", 1, 0.006, 0.006},
+        {"torchtune on one A100, compiled", "peak active", 3, 0.095, 0.171},
         {"fsdp_qlora on 2 RTX 3090", "peak reserved", 10, 0.020, 0.102},
         {"fsdp_qlora on 2 RTX 3090", "peak allocated", 2, 0.009, 0.009},
     };

@@ -247,7 +247,8 @@ Value logits_of(Eager& f, ModuleIndex top, const Value& ids, const Sizes& s, con
 
 // The loop works out the loss, in float32.
 Value forward(const Config& config, Eager& f, ModuleIndex top) {
-    if (f.workload().attention != AttentionImplementation::sdpa) {
+    if (f.workload().attention != AttentionImplementation::sdpa ||
+        f.workload().loss.kind != Loss::Kind::cross_entropy) {
         return {};
     }
     const Value ids = token_ids(f);
