@@ -98,6 +98,10 @@ void play(const Schedule& schedule, const OpTimes& times, Timeline& out);
 /// that fill the time of a collective lose (1 - speed) of it together, wherever the others move.
 void lose_to_collectives(const Schedule& schedule, const Timeline& timeline, double speed, OpTimes& times);
 
+/// The clock of simulate(): play(), and where collectives leave kernels less than their speed once more with
+/// what they lost, which `times` then holds.
+void play_with_overlap(const Schedule& schedule, double speed, OpTimes& times, Timeline& out);
+
 /// How fast work goes that has to share the device, in thousandths of its speed alone.
 ///
 /// The model: work of a kind goes at full speed, or at the one slower speed while work of the other kind runs

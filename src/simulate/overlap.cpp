@@ -61,4 +61,12 @@ void lose_to_collectives(const Schedule& schedule, const Timeline& timeline, dou
     }
 }
 
+void play_with_overlap(const Schedule& schedule, double speed, OpTimes& times, Timeline& out) {
+    play(schedule, times, out);
+    if (speed < 1.0) {
+        lose_to_collectives(schedule, out, speed, times);
+        play(schedule, times, out);
+    }
+}
+
 }  // namespace fsdplan

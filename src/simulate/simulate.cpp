@@ -110,15 +110,11 @@ private:
     /// see to it.
     void play_at(Bound bound, Timeline& out) {
         price(schedule_, cluster_, options_.pricing, run_.collectives, bound, times_);
-        play(schedule_, times_, out);
         const Constant& overlap = cluster_.gpu.constants.overlap;
         const double speed = bound == Bound::low    ? overlap.high
                              : bound == Bound::high ? overlap.low
                                                     : overlap.value;
-        if (speed < 1.0 && !options_.contention.any()) {
-            lose_to_collectives(schedule_, out, speed, times_);
-            play(schedule_, times_, out);
-        }
+        play_with_overlap(schedule_, options_.contention.any() ? 1.0 : speed, times_, out);
     }
 
     MemoryProfile play_with_memory(Bound bound, AllocatorLog* log, Timeline& out) {

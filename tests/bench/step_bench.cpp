@@ -135,7 +135,8 @@ void allocate_step(benchmark::State& state, Training& training) {
 void time_and_memory(const Schedule& schedule, Training& training) {
     training.collectives = collective_times(schedule, training.cluster, training.pricing);
     price(schedule, training.cluster, training.pricing, training.collectives, Bound::value, training.times);
-    play(schedule, training.times, training.timeline);
+    play_with_overlap(schedule, training.cluster.gpu.constants.overlap.value, training.times,
+                      training.timeline);
     const MemoryProfile profile =
         device_memory(schedule, training.timeline, training.setup, FreeTiming::by_clock);
     benchmark::DoNotOptimize(profile.peak.allocated_bytes);
