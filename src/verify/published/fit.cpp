@@ -123,11 +123,7 @@ double error_of(const TimedRun& timed, const GpuConstants& constants) {
     OpTimes times;
     Timeline timeline;
     price(schedule, cluster, pricing, collective_times(schedule, cluster, pricing), Bound::value, times);
-    play(schedule, times, timeline);
-    if (constants.overlap.value < 1.0) {
-        lose_to_collectives(schedule, timeline, constants.overlap.value, times);
-        play(schedule, times, timeline);
-    }
+    play_with_overlap(schedule, constants.overlap.value, times, timeline);
     const std::int64_t step_ns = iteration_times(schedule, timeline, {}).back().ns();
     const auto ranks = pricing.mesh.ranks();
     const std::int64_t expected =
