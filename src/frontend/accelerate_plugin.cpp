@@ -39,7 +39,7 @@ std::string member(std::span<const std::string_view> names, const std::string& t
         }
         return std::string(names[static_cast<std::size_t>(number - 1)]);
     }
-    const std::string name = frontend::upper(text);
+    std::string name = frontend::upper(text);
     if (std::ranges::find(names, name) == names.end()) {
         refuse(FrontendRule::unknown_name, "KeyError", name, "\"" + text + "\" is not " + one_of(names));
     }

@@ -85,13 +85,13 @@ public:
     }
 
 private:
-    PythonValue or_default(std::string_view key, PythonValue usual) const {
+    PythonValue or_default(std::string_view key, const PythonValue& usual) const {
         const auto found = config_.find(key);
-        return found == config_.end() ? std::move(usual) : found->second;
+        return found == config_.end() ? usual : found->second;
     }
 
-    void boolean(const std::string& key, PythonValue usual) {
-        out_[key] = boolean_word(python_str(or_default(key, std::move(usual))));
+    void boolean(const std::string& key, const PythonValue& usual) {
+        out_[key] = boolean_word(python_str(or_default(key, usual)));
     }
 
     // Case counts here; the plugin takes any.
