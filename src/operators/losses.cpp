@@ -88,7 +88,7 @@ Value loss_of_chunks(Eager& f, ModuleIndex head, const Value& hidden, bool cappe
 /// Losses that multiply with the head's weight themselves.
 Value loss_with_head(Eager& f, ModuleIndex head, const Value& hidden) {
     const Loss& loss = f.workload().loss;
-    const Value out = f.call(head, {&hidden}, [&] {
+    Value out = f.call(head, {&hidden}, [&] {
         const Value labels = moved_labels(f, hidden.size(0), hidden.size(1));
         const Value rows = f.view(hidden, Shape{labels.size(0), hidden.size(2)});
         const Value weight = f.parameter(head, "weight");

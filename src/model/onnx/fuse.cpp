@@ -342,10 +342,11 @@ private:
         std::vector<char> keep(graph_.nodes.size(), 0);
         for (std::size_t n = graph_.nodes.size(); n-- > 0;) {
             const Node& node = graph_.nodes[n];
-            keep[n] =
+            const bool is_needed =
                 std::ranges::any_of(node.outputs, [&](ValueId v) { return v >= 0 && needed[at(v)] != 0; });
+            keep[n] = is_needed ? 1 : 0;
             for (const ValueId v : node.inputs) {
-                if (keep[n] != 0 && v >= 0) {
+                if (is_needed && v >= 0) {
                     needed[at(v)] = 1;
                 }
             }
@@ -366,7 +367,7 @@ private:
 std::vector<char> host_nodes(const Graph& graph) {
     std::vector<char> on_host(graph.names.size(), 0);
     for (const auto& [v, constant] : graph.constants) {
-        on_host[at(v)] = constant.numel == 1 || constant.numbers.has_value();
+        on_host[at(v)] = constant.numel == 1 || constant.numbers.has_value() ? 1 : 0;
     }
     std::vector<char> out;
     for (const Node& node : graph.nodes) {

@@ -57,7 +57,7 @@ public:
         const ValueId output = output_value();
         Value logits = f_.call(ModuleIndex{0}, inputs, [&] {
             play_range(0, end, 0);
-            const Value out = values_[at(output)].value;
+            Value out = values_[at(output)].value;
             forget_outputs();
             return out;
         });
