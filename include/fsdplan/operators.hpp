@@ -22,8 +22,8 @@ enum class AttentionImplementation : std::uint8_t {
 struct Loss {
     enum class Kind : std::uint8_t {
         cross_entropy,  ///< logits raised to float32, then torch's cross_entropy
-        shifted,        ///< the model returns float32 logits and copies all but the last (transformers < 4.46)
-        chunked,        ///< torchtune's CEWithChunkedOutputLoss: the same in pieces along the tokens
+        shifted,  ///< the model returns float32 logits and copies all but the last (transformers < 4.46)
+        chunked,  ///< torchtune's CEWithChunkedOutputLoss: the same in pieces along the tokens
         low_precision,  ///< cross_entropy on logits in the compute dtype
         fused,          ///< liger_kernel's fused linear cross entropy: logits exist piece by piece
         cut,            ///< Apple's cut cross entropy: logits never exist

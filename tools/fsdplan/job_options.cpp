@@ -121,7 +121,8 @@ void JobOptions::declare(Arguments& arguments) {
     arguments.list("--activation-checkpointing", activation_checkpointing,
                    "none, blocks, every:N or selective; none", "MODE");
     arguments.list("--loss", loss,
-                   "cross-entropy, shifted, chunked:N, low-precision, fused[:N], cce or none; cross-entropy", "KIND");
+                   "cross-entropy, shifted, chunked:N, low-precision, fused[:N], cce or none; cross-entropy",
+                   "KIND");
     arguments.list("--attention", attention, "sdpa, flash_attention_2 or eager; sdpa", "NAME");
     arguments.group("Precision");
     arguments.option("--param-dtype", param_dtype, "dtype to compute and gather in, or none; bfloat16",
