@@ -19,7 +19,7 @@ public:
         }
     }
     void loss() override { user_code(); }
-    void loss_backward() override {}
+    void loss_backward(const OnGradient& /*on_gradient*/) override {}
     void drop_output() override {}
     void keep_inputs(std::int32_t /*call*/) override {}
     void release_inputs(std::int32_t /*call*/) override {}

@@ -40,7 +40,8 @@ public:
     /// `on_gradient` hears of each parameter whose gradient is computed.
     virtual void backward(std::int32_t call, const Unpacking& unpacking, const OnGradient& on_gradient) = 0;
     virtual void loss() = 0;
-    virtual void loss_backward() = 0;
+    /// A parameter's gradient can be memory that the loss's backward computed.
+    virtual void loss_backward(const OnGradient& on_gradient) = 0;
     /// The loop forgets what the last forward returned beside the loss; what the one before returned goes as
     /// the next loss is computed.
     virtual void drop_output() = 0;

@@ -106,7 +106,7 @@ void LayerComputation::loss() {
                .flops = loss_.flops});
 }
 
-void LayerComputation::loss_backward() {
+void LayerComputation::loss_backward(const OnGradient& /*on_gradient*/) {
     emit_.add({.kind = OpKind::compute,
                .pass = emit_.pass,
                .launches = loss_.backward_launches,

@@ -270,9 +270,9 @@ void OperatorComputation::loss() {
     forget();
 }
 
-void OperatorComputation::loss_backward() {
+void OperatorComputation::loss_backward(const OnGradient& on_gradient) {
     module_ = -1;
-    play(graph_.backward_of(graph_.calls.size()), false, {});
+    play(graph_.backward_of(graph_.calls.size()), false, on_gradient);
 }
 
 void OperatorComputation::drop_output() {

@@ -19,7 +19,7 @@ public:
     void forward(std::int32_t call, Forward how) override;
     void backward(std::int32_t call, const Unpacking& unpacking, const OnGradient& on_gradient) override;
     void loss() override;
-    void loss_backward() override;
+    void loss_backward(const OnGradient& on_gradient) override;
     void drop_output() override;
     void keep_inputs(std::int32_t call) override;
     void release_inputs(std::int32_t call) override;

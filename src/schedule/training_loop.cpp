@@ -377,7 +377,7 @@ void TrainingLoop::run_node(std::int32_t n) {
             user_code();
             break;
         case Tape::Kind::loss:
-            computation_->loss_backward();
+            computation_->loss_backward([&](TensorIndex t) { gradient_computed(t); });
             user_code();
             break;
         case Tape::Kind::output:
@@ -397,11 +397,13 @@ void TrainingLoop::compute_backward(std::int32_t call) {
     // What recomputes a region keeps its inputs until backward needs nothing of it any more.
     const bool ends_region = unpacks && regions_.first_saved[index(region)] == call;
     computation_->backward(call, {.active = unpacks, .last_of = ends_region ? region : -1},
-                           [&](TensorIndex t) {
-                               if (runtime_->tracks(t)) {
-                                   runtime_->gradient_computed(t);
-                               }
-                           });
+                           [&](TensorIndex t) { gradient_computed(t); });
+}
+
+void TrainingLoop::gradient_computed(TensorIndex t) {
+    if (runtime_->tracks(t)) {
+        runtime_->gradient_computed(t);
+    }
 }
 
 // Plays a region's forward again up to the last tensor that backward needs. Its graph is thrown away:

@@ -109,6 +109,7 @@ private:
     void compute(std::int32_t call);
     void run_node(std::int32_t node);
     void compute_backward(std::int32_t call);
+    void gradient_computed(TensorIndex t);
     void recompute(std::int32_t region);
     void recompute_reentrant(std::int32_t region);
     void hold_loss();
