@@ -44,7 +44,7 @@ ModelGraph two_linear_layers() {
 }
 
 /// Only the parameters of norms are trained.
-ModelGraph norms_only(ModelGraph graph) {
+ModelGraph norms_only(const ModelGraph& graph) {
     return with_frozen(graph, std::vector<std::string>{"*embed*", "*_proj*", "lm_head*"});
 }
 

@@ -14,16 +14,19 @@ double seconds(const Estimate& time) {
     return static_cast<double>(time.value) / 1e9;
 }
 
+constexpr std::int64_t tile_rows = 256;
+constexpr std::int64_t tile_columns = 128;
+
 TEST(ProductShare, FallsBehindTheEdgeOfAWave) {
     // 12 x 11 tiles of 256 x 128 occupy 132 SMs; one more row of them begins a second wave that is nearly
     // empty.
-    const KernelShape full{.m = 12 * 256, .n = 11 * 128, .k = 8192};
-    const KernelShape over{.m = 13 * 256, .n = 11 * 128, .k = 8192};
+    const KernelShape full{.m = 12 * tile_rows, .n = 11 * tile_columns, .k = 8192};
+    const KernelShape over{.m = 13 * tile_rows, .n = 11 * tile_columns, .k = 8192};
     EXPECT_GT(product_share(h100(), full), 0.9);
     EXPECT_LT(product_share(h100(), over), 0.8 * product_share(h100(), full));
     // Many waves later the same row is lost in the mass.
-    const KernelShape many{.m = 120 * 256, .n = 11 * 128, .k = 8192};
-    const KernelShape many_and_one{.m = 121 * 256, .n = 11 * 128, .k = 8192};
+    const KernelShape many{.m = 120 * tile_rows, .n = 11 * tile_columns, .k = 8192};
+    const KernelShape many_and_one{.m = 121 * tile_rows, .n = 11 * tile_columns, .k = 8192};
     EXPECT_GT(product_share(h100(), many_and_one), 0.9 * product_share(h100(), many));
 }
 
@@ -35,8 +38,8 @@ TEST(ProductShare, TilesAtTheEdgeAreFilledInPart) {
 TEST(ProductShare, AProductAsDeepAsItsStartReachesHalf) {
     Gpu gpu = h100();
     gpu.constants.product_start.value = 512;
-    const KernelShape deep{.m = 12 * 256, .n = 11 * 128, .k = 1 << 20};
-    const KernelShape flat{.m = 12 * 256, .n = 11 * 128, .k = 512};
+    const KernelShape deep{.m = 12 * tile_rows, .n = 11 * tile_columns, .k = 1 << 20};
+    const KernelShape flat{.m = 12 * tile_rows, .n = 11 * tile_columns, .k = 512};
     EXPECT_NEAR(product_share(gpu, flat) / product_share(gpu, deep), 0.5, 0.001);
 }
 

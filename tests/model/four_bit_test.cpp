@@ -35,7 +35,7 @@ TEST(FourBitWeights, TakeAQuarterOfBfloat16AndTheirScales) {
     const std::int64_t a_layer = 4 * width * width + 3 * width * inner;
     const std::int64_t saved = 2 * a_layer * 3 / 2;  // of two layers: 2 bytes become a half
     // Seven weights a layer, each with a byte for 64 weights and four for 256 such bytes, one at least.
-    const std::int64_t scales = 2 * (a_layer / 64 + 7 * 4);
+    const std::int64_t scales = 2 * (a_layer / 64 + 28);
     const ModelGraph before = adapted();
     EXPECT_EQ(bytes_of_tensors(before) -
                   bytes_of_tensors(with_four_bit_weights(before, "lm_head", DType::bfloat16)),
