@@ -20,4 +20,16 @@ void step(OptimizerStep& step);
 /// The same by foreach over some of its parameters.
 void step_foreach(OptimizerStep& step, std::span<const LocalParameter* const> parameters);
 
+/// The registry's entry of one of them.
+constexpr OptimizerInfo entry(std::string_view name, std::string_view help) {
+    return {.name = name,
+            .help = help,
+            .implementations = implementations,
+            .states = states,
+            .temporaries = temporaries,
+            .keep = keep,
+            .step = step,
+            .smaller = "adam8bit"};
+}
+
 }  // namespace fsdplan::adam

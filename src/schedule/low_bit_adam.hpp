@@ -12,4 +12,16 @@ std::string_view temporaries(Optimizer::Implementation implementation);
 /// A compiled kernel or a few for each parameter, which keep what they raise to float32 in registers.
 void step(OptimizerStep& step);
 
+/// The registry's entry of the one with moments of so many bits and a scale for so many elements.
+template <std::int64_t bits, std::int64_t block>
+constexpr OptimizerInfo entry(std::string_view name, std::string_view help, std::string_view states) {
+    return {.name = name,
+            .help = help,
+            .states = states,
+            .temporaries = temporaries,
+            .keep = [](const LocalParameter& parameter,
+                       Optimizer::Implementation) { return keep(parameter, bits, block); },
+            .step = step};
+}
+
 }  // namespace fsdplan::low_bit_adam

@@ -3,6 +3,7 @@
 #include <map>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/json.hpp"
 #include "fsdplan/wrap.hpp"
@@ -18,6 +19,22 @@ std::string shown_error(const Diagnostic* error);
 
 /// `row[key]`, an error with type and reason, beside our own.
 void compare_error(const json::Value& row, const char* key, const std::string& got, CaseReport& report);
+
+/// A recording's table "units", which its cases point into.
+class UnitRows {
+public:
+    explicit UnitRows(const json::Value& recording) {
+        for (const json::Value row : recording.at("units").elements()) {
+            rows_.push_back(row);
+        }
+    }
+    json::Value at(const json::Value& index) const {
+        return rows_[static_cast<std::size_t>(index.integer(0, static_cast<std::int64_t>(rows_.size()) - 1))];
+    }
+
+private:
+    std::vector<json::Value> rows_;
+};
 
 /// A unit's arguments that the recorder notes, by name, as JSON.
 using NotedArguments = std::map<std::string, std::string>;

@@ -3,15 +3,6 @@
 namespace fsdplan::builtin::optimizer {
 
 extern const OptimizerInfo adam;
-constinit const OptimizerInfo adam{
-    .name = "adam",
-    .help = "torch.optim.Adam without weight decay",
-    .implementations = adam::implementations,
-    .states = adam::states,
-    .temporaries = adam::temporaries,
-    .keep = adam::keep,
-    .step = adam::step,
-    .smaller = "adam8bit",
-};
+constinit const OptimizerInfo adam = fsdplan::adam::entry("adam", "torch.optim.Adam without weight decay");
 
 }  // namespace fsdplan::builtin::optimizer

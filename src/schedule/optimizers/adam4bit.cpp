@@ -3,14 +3,8 @@
 namespace fsdplan::builtin::optimizer {
 
 extern const OptimizerInfo adam4bit;
-constinit const OptimizerInfo adam4bit{
-    .name = "adam4bit",
-    .help = "torchao.optim.Adam4bit and AdamW4bit",
-    .states = "two moments of 4 bits with a scale for 128 elements",
-    .temporaries = low_bit_adam::temporaries,
-    .keep = [](const LocalParameter& parameter,
-               Optimizer::Implementation) { return low_bit_adam::keep(parameter, 4, 128); },
-    .step = low_bit_adam::step,
-};
+constinit const OptimizerInfo adam4bit =
+    low_bit_adam::entry<4, 128>("adam4bit", "torchao.optim.Adam4bit and AdamW4bit",
+                                "two moments of 4 bits with a scale for 128 elements");
 
 }  // namespace fsdplan::builtin::optimizer

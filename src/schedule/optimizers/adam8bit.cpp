@@ -3,14 +3,8 @@
 namespace fsdplan::builtin::optimizer {
 
 extern const OptimizerInfo adam8bit;
-constinit const OptimizerInfo adam8bit{
-    .name = "adam8bit",
-    .help = "torchao.optim.Adam8bit and AdamW8bit",
-    .states = "two moments of 8 bits with a scale for 256 elements",
-    .temporaries = low_bit_adam::temporaries,
-    .keep = [](const LocalParameter& parameter,
-               Optimizer::Implementation) { return low_bit_adam::keep(parameter, 8, 256); },
-    .step = low_bit_adam::step,
-};
+constinit const OptimizerInfo adam8bit =
+    low_bit_adam::entry<8, 256>("adam8bit", "torchao.optim.Adam8bit and AdamW8bit",
+                                "two moments of 8 bits with a scale for 256 elements");
 
 }  // namespace fsdplan::builtin::optimizer

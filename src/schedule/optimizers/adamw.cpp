@@ -3,15 +3,6 @@
 namespace fsdplan::builtin::optimizer {
 
 extern const OptimizerInfo adamw;
-constinit const OptimizerInfo adamw{
-    .name = "adamw",
-    .help = "torch.optim.AdamW",
-    .implementations = adam::implementations,
-    .states = adam::states,
-    .temporaries = adam::temporaries,
-    .keep = adam::keep,
-    .step = adam::step,
-    .smaller = "adam8bit",
-};
+constinit const OptimizerInfo adamw = fsdplan::adam::entry("adamw", "torch.optim.AdamW");
 
 }  // namespace fsdplan::builtin::optimizer

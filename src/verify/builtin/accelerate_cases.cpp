@@ -90,11 +90,8 @@ public:
           hints_(recorded_hints(recording.at("hints"))),
           ties_(!recording.at("hints").at("tied_weights_keys").is_null()),
           world_size_(static_cast<int>(recording.at("world_size").integer(1, 1 << 24))),
-          file_(std::move(file)) {
-        for (const json::Value row : recording.at("units").elements()) {
-            units_.push_back(row);
-        }
-    }
+          file_(std::move(file)),
+          units_(recording) {}
 
     void replay(const json::Value& row, std::size_t number, Verification& out) const {
         CaseReport report(file_ + " case " + std::to_string(number));
@@ -168,10 +165,10 @@ private:
                 return;
             }
             const std::string where = "unit " + std::to_string(number++);
-            compare_unit(unit_row(*row), unit, tree_, noted(unit, plugin, model), where, report);
+            compare_unit(units_.at(*row), unit, tree_, noted(unit, plugin, model), where, report);
             ++row;
             if (wrapped(unit) && row != end) {  // the wrapper's own call finds nothing left
-                const json::Value empty = unit_row(*row);
+                const json::Value empty = units_.at(*row);
                 report.compare(where + " wrapper", std::string(empty.at("class").string()), wrapper_class);
                 report.compare(where + " wrapper module", std::string(empty.at("module").string()),
                                unit.path);
@@ -179,11 +176,6 @@ private:
                 ++row;
             }
         }
-    }
-
-    json::Value unit_row(const json::Value& index) const {
-        return units_[static_cast<std::size_t>(
-            index.integer(0, static_cast<std::int64_t>(units_.size()) - 1))];
     }
 
     /// Version 1: units that keep full precision; version 2: reshard_after_forward unlike the configured one.
@@ -221,7 +213,7 @@ private:
     bool ties_;
     int world_size_;
     std::string file_;
-    std::vector<json::Value> units_;
+    UnitRows units_;
 };
 
 void replay(const json::Value& recording, const std::string& path, Verification& out) {

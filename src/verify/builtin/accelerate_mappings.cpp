@@ -48,7 +48,8 @@ public:
         });
         each("environment", [](const json::Value& row, CaseReport& report) {
             const Environment environment = environment_of(row.at("env"));
-            const Environment version{{"FSDP_VERSION", environment.at("FSDP_VERSION")}};
+            const Environment version{
+                {"FSDP_VERSION", std::string(row.at("env").at("FSDP_VERSION").string())}};
             compare_fields("plugin", recorded_outcome(row.at("changes")),
                            outcome(accelerate_plugin({}, environment), defaults_of({}, version)), report);
         });

@@ -38,7 +38,10 @@ std::string recorded_unit_dtypes(const json::Value& rows) {
     std::string out;
     for (const json::Value row : rows.elements()) {
         const std::vector<std::string> pair = row.strings();
-        out += "\"" + pair.at(0) + "\" " + pair.at(1) + "; ";
+        if (pair.size() != 2) {
+            row.fail("a path and a dtype");
+        }
+        out += "\"" + pair[0] + "\" " + pair[1] + "; ";
     }
     return out;
 }

@@ -39,10 +39,7 @@ NotedArguments noted_arguments(const Unit& unit, const WrapOptions& options, boo
 class WrapRecording {
 public:
     WrapRecording(const json::Value& file, const ModuleTree& tree, std::string name)
-        : file_(file), tree_(tree), name_(std::move(name)) {
-        for (const json::Value row : file.at("units").elements()) {
-            unit_rows_.push_back(row);
-        }
+        : file_(file), tree_(tree), name_(std::move(name)), units_(file) {
         const std::vector<std::string> hazards = file.at("hazards").strings();
         shared_modules_ = std::ranges::find(hazards, "shared-module") != hazards.end();
     }
@@ -97,10 +94,8 @@ private:
             if (i == plan.units.size()) {
                 break;
             }
-            const auto at_row =
-                static_cast<std::size_t>(index.integer(0, static_cast<std::int64_t>(unit_rows_.size()) - 1));
             const Unit& unit = plan.units[recorded_unit(row, plan, i)];
-            compare_unit(unit_rows_[at_row], unit, tree_, noted_arguments(unit, options, constructed),
+            compare_unit(units_.at(index), unit, tree_, noted_arguments(unit, options, constructed),
                          "unit " + std::to_string(i), report);
             ++i;
         }
@@ -209,7 +204,7 @@ private:
     json::Value file_;
     const ModuleTree& tree_;
     std::string name_;
-    std::vector<json::Value> unit_rows_;
+    UnitRows units_;
     bool shared_modules_ = false;  // by the recorder's reckoning: under several parents
 };
 

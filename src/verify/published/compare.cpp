@@ -19,14 +19,15 @@ std::string shown(double value, std::string_view unit) {
 
 class Comparison {
 public:
-    Comparison(const PublishedRow& row, Verification& out) : row_(row), report_(row.id), out_(out) {}
+    Comparison(const PublishedRow& row, Verification& out)
+        : row_(row), table_(row.table + (row.run.compiled ? ", compiled" : "")), report_(row.id), out_(out) {}
 
     void add(const char* quantity, const char* unit, const std::optional<double>& published,
              const Estimate& predicted, std::int64_t live_bytes = 0) {
         if (!published) {
             return;
         }
-        PublishedFigure figure{.table = row_.table,
+        PublishedFigure figure{.table = table_,
                                .row = row_.id,
                                .quantity = quantity,
                                .unit = unit,
@@ -52,7 +53,7 @@ public:
         if (row_.is_judged) {
             report_.compare("outcome", words(*published), words(predicted));
         }
-        out_.outcomes.push_back({.table = row_.table,
+        out_.outcomes.push_back({.table = table_,
                                  .row = row_.id,
                                  .fits = *published,
                                  .predicted_fits = predicted,
@@ -63,6 +64,7 @@ public:
 
 private:
     const PublishedRow& row_;
+    std::string table_;
     CaseReport report_;
     Verification& out_;
 };

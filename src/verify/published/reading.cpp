@@ -43,6 +43,11 @@ double amount(const json::Value& value, double unit) {
     return number;
 }
 
+std::optional<double> given_amount(const json::Value& row, std::string_view key, double unit) {
+    const auto value = given(row, key);
+    return value ? std::optional(amount(*value, unit)) : std::nullopt;
+}
+
 json::Value listed_model(const json::Value& file, const json::Value& row) {
     const json::Value name = row.at("model");
     const json::Value models = file.at("models");

@@ -15,12 +15,29 @@ PublishedRow row_of(const json::Value& row, std::string_view table);
 /// The same, and why it is not predicted.
 PublishedRow outside_of(const json::Value& row, std::string_view table, std::string reason);
 
+/// Adds read(row) for each row of the list `key`.
+template <typename Read>
+void add_rows(const json::Value& file, std::string_view key, const Read& read,
+              std::vector<PublishedRow>& out) {
+    for (const json::Value row : file.at(key).elements()) {
+        out.push_back(read(row));
+    }
+}
+/// read(row) for each of the file's "rows".
+template <typename Read>
+std::vector<PublishedRow> rows_of(const json::Value& file, const Read& read) {
+    std::vector<PublishedRow> out;
+    add_rows(file, "rows", read, out);
+    return out;
+}
+
 std::int64_t size(const json::Value& value);
 /// Member `key`, if it is there and not null.
 std::optional<json::Value> given(const json::Value& row, std::string_view key);
 bool flag(const json::Value& row, std::string_view key);
 /// A positive number of `unit`s each.
 double amount(const json::Value& value, double unit = 1.0);
+std::optional<double> given_amount(const json::Value& row, std::string_view key, double unit = 1.0);
 constexpr double gib = 1024.0 * 1024.0 * 1024.0;
 constexpr double gigabyte = 1e9;
 

@@ -35,7 +35,7 @@ struct PublishedRun {
 
 /// One measurement of a published table. What the publication does not say is absent.
 struct PublishedRow {
-    std::string table;  ///< source and hardware, in words: errors are summed up by it
+    std::string table;  ///< source and hardware, in words: errors are summed up by it, compiled rows apart
     std::string id;
     std::string outside = {};  ///< why nothing can be predicted; then nothing below is set
     PublishedRun run = {};     ///< what was run

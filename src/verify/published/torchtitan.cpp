@@ -20,12 +20,8 @@ std::string other_parallelism(const json::Value& row) {
 
 /// "peak reserved" of whoever prints torchtitan's own figure.
 void take_figures(const json::Value& row, PublishedRow& out) {
-    if (const auto reserved = given(row, "peak_reserved_gib")) {
-        out.peak_reserved_bytes = amount(*reserved, gib);
-    }
-    if (const auto rate = given(row, "tps_per_gpu")) {
-        out.tokens_per_s = amount(*rate);
-    }
+    out.peak_reserved_bytes = given_amount(row, "peak_reserved_gib", gib);
+    out.tokens_per_s = given_amount(row, "tps_per_gpu");
     const auto outcome = given(row, "outcome");
     out.fits = !outcome || outcome->string().substr(0, 3) != "OOM";
 }
@@ -88,12 +84,9 @@ PublishedRow torchtitan_row(const json::Value& file, const json::Value& row, con
     PublishedRow out = row_of(row, table.name);
     take_torchtitan(file, row, table.code, "fsdp2", out.run);
     out.run.job.activation_checkpointing = *policy;
-    out.run.compiled = flag(row, "compile");
+    out.run.compiled =
+        flag(row, "compile");  // float8 rows are: their products keep what they read in bfloat16
     out.run.cluster = machines(table.gpu, out.run.job.mesh.ranks());
-    // float8 rows too: their products keep what they read in bfloat16.
-    if (out.run.compiled) {
-        out.table += ", compiled";
-    }
     take_figures(row, out);
     return out;
 }

@@ -6,12 +6,13 @@
 BUILD holds libphantom.so, a stand-in for the CUDA runtime. Triton does not run on it: kernels of liger_kernel and cut_cross_entropy write
 into memory that their Python has allocated, and are left out.
 """
-import argparse
 import importlib.util
-import json
 import os
 import sys
-import warnings
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from request_recorder import in_child, on_phantom, requests  # noqa: E402
 
 SIZES = {"small": (2, 96, 64, 1000), "odd": (1, 100, 128, 3001)}  # batch, sequence, width, vocabulary
 CHUNKS = 4
@@ -88,50 +89,16 @@ def record(loss, size, dtype):
     square = torch.zeros(8, 8, device="cuda", dtype=number, requires_grad=True)
     (square @ square).sum().backward()  # cuBLAS has its workspaces
     hidden = leaf * 1
-    torch.cuda.synchronize()
-    torch.cuda.memory._record_memory_history(enabled="all", context=None, max_entries=1_000_000)
-    LOSSES[loss](torch, head, hidden, labels).backward()
-    torch.cuda.synchronize()
-    trace = torch.cuda.memory._snapshot()["device_traces"][0]
-    number_of, live, out = 0, {}, []
-    for event in trace:
-        if event["action"] == "alloc":
-            live[event["addr"]] = number_of
-            number_of += 1
-            out.append(f"+{event['size']}")
-        elif event["action"] == "free_completed":
-            out.append(f"-{live.pop(event['addr'], '')}")
-    return {"loss": loss, "dtype": dtype, "batch": batch, "sequence": sequence, "width": width, "vocabulary": vocabulary, "requests": " ".join(out)}
-
-
-def in_child(*arguments):
-    """Each case starts with an empty allocator."""
-    read, write = os.pipe()
-    if os.fork() == 0:
-        text = json.dumps(record(*arguments))
-        with os.fdopen(write, "w") as out:
-            out.write(text)
-        os._exit(0)
-    os.close(write)
-    with os.fdopen(read) as answer:
-        text = answer.read()
-    os.wait()
-    return text
+    asked = requests(torch, lambda: LOSSES[loss](torch, head, hidden, labels).backward())
+    return {"loss": loss, "dtype": dtype, "batch": batch, "sequence": sequence, "width": width, "vocabulary": vocabulary, "requests": asked}
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--phantom", required=True, help="folder with libphantom.so")
-    folder = os.path.abspath(parser.parse_args().phantom)
-    library = os.path.join(folder, "libphantom.so")
-    if os.environ.get("LD_PRELOAD") != library:
-        os.environ.update(LD_PRELOAD=library, OMP_NUM_THREADS="1", LD_LIBRARY_PATH=folder, TORCH_DISABLE_NATIVE_JIT="1")
-        os.execv(sys.executable, [sys.executable, *sys.argv])
-    warnings.filterwarnings("ignore")
+    on_phantom(__doc__.splitlines()[0])
     import torch  # noqa: F401 before the forks
 
     dtypes = {"cce": ("bfloat16",)}  # it refuses float32
-    rows = [in_child(loss, size, dtype) for loss in LOSSES for size in SIZES for dtype in dtypes.get(loss, ("bfloat16", "float32"))]
+    rows = [in_child(record, loss, size, dtype) for loss in LOSSES for size in SIZES for dtype in dtypes.get(loss, ("bfloat16", "float32"))]
     print("[" + ",\n ".join(rows) + "]")
 
 

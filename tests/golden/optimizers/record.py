@@ -6,11 +6,11 @@
 BUILD holds libphantom.so, a stand-in for the CUDA runtime. torchao's step is compiled and bitsandbytes' is a CUDA kernel; neither runs
 on the stand-in and neither asks the allocator for anything, so they are left out: their states are what is recorded.
 """
-import argparse
-import json
-import os
 import sys
-import warnings
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from request_recorder import in_child, on_phantom, requests  # noqa: E402
 
 MIXED = [[64, 32], [64], [16, 48], [5, 7, 3], [4096, 256], [1000]]
 MATRICES = [[64, 32], [16, 48], [33, 20], [256, 512]]
@@ -65,24 +65,6 @@ def cases():
             yield name, QUANTISED, ranks, make
 
 
-def requests(torch, run):
-    """"+bytes" for an allocation, "-i" for the release of the i-th one; "-" of an older one."""
-    torch.cuda.memory._record_memory_history(enabled="all", context=None, max_entries=1_000_000)
-    run()
-    torch.cuda.synchronize()
-    trace = torch.cuda.memory._snapshot()["device_traces"][0]
-    torch.cuda.memory._record_memory_history(enabled=None)
-    number, live, out = 0, {}, []
-    for event in trace:
-        if event["action"] == "alloc":
-            live[event["addr"]] = number
-            number += 1
-            out.append(f"+{event['size']}")
-        elif event["action"] == "free_completed":
-            out.append(f"-{live.pop(event['addr'], '')}")
-    return " ".join(out)
-
-
 def record(name, shapes, ranks, dtype, make):
     import torch
     from torch import nn
@@ -105,7 +87,6 @@ def record(name, shapes, ranks, dtype, make):
     optimizer = make(model.parameters())
     for p in model.parameters():
         p.grad = torch.zeros_like(p)
-    torch.cuda.synchronize()
     local = [(p.to_local() if ranks > 1 else p).numel() for p in model.parameters()]
     out = {"optimizer": name, "dtype": dtype, "ranks": ranks, "shapes": shapes, "local_numel": local}
     try:
@@ -114,30 +95,8 @@ def record(name, shapes, ranks, dtype, make):
         return {**out, "error": f"{type(error).__name__}: {str(error).splitlines()[0]}"}
 
 
-def in_child(function, *arguments):
-    """Each case starts with an empty allocator."""
-    read, write = os.pipe()
-    if os.fork() == 0:
-        text = json.dumps(function(*arguments))
-        with os.fdopen(write, "w") as out:
-            out.write(text)
-        os._exit(0)
-    os.close(write)
-    with os.fdopen(read) as answer:
-        text = answer.read()
-    os.wait()
-    return text
-
-
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--phantom", required=True, help="folder with libphantom.so")
-    folder = os.path.abspath(parser.parse_args().phantom)
-    library = os.path.join(folder, "libphantom.so")
-    if os.environ.get("LD_PRELOAD") != library:
-        os.environ.update(LD_PRELOAD=library, OMP_NUM_THREADS="1", LD_LIBRARY_PATH=folder, TORCH_DISABLE_NATIVE_JIT="1")
-        os.execv(sys.executable, [sys.executable, *sys.argv])
-    warnings.filterwarnings("ignore")
+    on_phantom(__doc__.splitlines()[0])
     import torch.distributed.fsdp  # before the forks
     import torch.testing._internal.distributed.fake_pg  # noqa: F401
 

@@ -45,18 +45,13 @@ PublishedRow read_row(const json::Value& file, const json::Value& row) {
     out.run.compiled = flag(row, "compile");
     out.run.cluster = machines("a100-80gb-sxm", gpus);
     take_llama(file, row, out.run);
-    out.table += out.run.compiled ? ", compiled" : "";
     out.tokens_per_s = amount(row.at("tps_per_gpu"));
     out.fits = true;
     return out;
 }
 
 std::vector<PublishedRow> read(const json::Value& file) {
-    std::vector<PublishedRow> out;
-    for (const json::Value row : file.at("rows").elements()) {
-        out.push_back(read_row(file, row));
-    }
-    return out;
+    return rows_of(file, [&](const json::Value& row) { return read_row(file, row); });
 }
 
 }  // namespace

@@ -27,13 +27,8 @@ PublishedRow read_row(const json::Value& file, const json::Value& row) {
     out.run.job.activation_checkpointing = *ac;
     out.run.compiled = flag(row, "compile");
     out.run.cluster = machines("h100-96gb-sxm", out.run.job.mesh.ranks());
-    out.table += out.run.compiled ? ", compiled" : "";
-    if (const auto active = given(row, "peak_active_gib")) {
-        out.peak_active_bytes = amount(*active, gib);
-    }
-    if (const auto reserved = given(row, "peak_reserved_gib")) {
-        out.peak_reserved_bytes = amount(*reserved, gib);
-    }
+    out.peak_active_bytes = given_amount(row, "peak_active_gib", gib);
+    out.peak_reserved_bytes = given_amount(row, "peak_reserved_gib", gib);
     if (const auto wps = given(row, "wps_range")) {
         double sum = 0.0;  // the middle of the published range counts
         for (const json::Value end : wps->elements()) {
@@ -46,14 +41,15 @@ PublishedRow read_row(const json::Value& file, const json::Value& row) {
 }
 
 std::vector<PublishedRow> read(const json::Value& file) {
-    std::vector<PublishedRow> out;
-    for (const json::Value row : file.at("rows").elements()) {
-        out.push_back(read_row(file, row));
-    }
+    std::vector<PublishedRow> out =
+        rows_of(file, [&](const json::Value& row) { return read_row(file, row); });
     for (const char* rest : {"llama_recipes", "t5"}) {
-        for (const json::Value row : file.at(rest).elements()) {
-            out.push_back(outside_of(row, table, "the batch and the length of its sequences are not stated"));
-        }
+        add_rows(
+            file, rest,
+            [](const json::Value& row) {
+                return outside_of(row, table, "the batch and the length of its sequences are not stated");
+            },
+            out);
     }
     return out;
 }

@@ -53,20 +53,14 @@ PublishedRow read_row(const json::Value& file, const json::Value& row) {
     take_llama(file, row, out.run);
     out.run.parameters.reset();  // published without the adapters
     out.peak_reserved_bytes = amount(row.at("peak_reserved_gib"), gib);
-    if (const auto allocated = given(row, "peak_allocated_gib")) {
-        out.peak_allocated_bytes = amount(*allocated, gib);
-    }
+    out.peak_allocated_bytes = given_amount(row, "peak_allocated_gib", gib);
     out.tokens_per_s = samples * static_cast<double>(job.sequence) / amount(row.at("time_s")) / gpus;
     out.fits = true;
     return out;
 }
 
 std::vector<PublishedRow> read(const json::Value& file) {
-    std::vector<PublishedRow> out;
-    for (const json::Value row : file.at("rows").elements()) {
-        out.push_back(read_row(file, row));
-    }
-    return out;
+    return rows_of(file, [&](const json::Value& row) { return read_row(file, row); });
 }
 
 }  // namespace

@@ -43,20 +43,13 @@ PublishedRow read_row(const json::Value& row) {
     out.run.storage = DType::bfloat16;
     out.run.lora = adapters();
     out.run.cluster = machines("a100-40gb-sxm", 1);
-    const auto peak = given(row, "max_gb");
-    if (peak) {
-        out.peak_allocated_bytes = amount(*peak, gigabyte);
-    }
-    out.fits = peak.has_value();
+    out.peak_allocated_bytes = given_amount(row, "max_gb", gigabyte);
+    out.fits = out.peak_allocated_bytes.has_value();
     return out;
 }
 
 std::vector<PublishedRow> read(const json::Value& file) {
-    std::vector<PublishedRow> out;
-    for (const json::Value row : file.at("rows").elements()) {
-        out.push_back(read_row(row));
-    }
-    return out;
+    return rows_of(file, [&](const json::Value& row) { return read_row(row); });
 }
 
 }  // namespace

@@ -115,11 +115,9 @@ PublishedRow read_row(const json::Value& common, const Cells& row) {
 }
 
 std::vector<PublishedRow> read(const json::Value& file) {
-    std::vector<PublishedRow> out;
-    for (const json::Value row : file.at("rows").elements()) {
-        out.push_back(read_row(file.at("common"), Cells(file.at("columns"), row)));
-    }
-    return out;
+    return rows_of(file, [&](const json::Value& row) {
+        return read_row(file.at("common"), Cells(file.at("columns"), row));
+    });
 }
 
 }  // namespace

@@ -19,7 +19,6 @@ PublishedRow read_row(const json::Value& file, const json::Value& row) {
     out.run.job.activation_checkpointing = *ac;
     out.run.compiled = flag(common, "compile");
     out.run.cluster = machines("h100-96gb-sxm", out.run.job.mesh.ranks());
-    out.table += out.run.compiled ? ", compiled" : "";
     out.peak_reserved_bytes = amount(row.at("peak_mem"), gib);
     out.tokens_per_s = amount(row.at("median_tps"));
     out.fits = true;
@@ -27,13 +26,14 @@ PublishedRow read_row(const json::Value& file, const json::Value& row) {
 }
 
 std::vector<PublishedRow> read(const json::Value& file) {
-    std::vector<PublishedRow> out;
-    for (const json::Value row : file.at("rows").elements()) {
-        out.push_back(read_row(file, row));
-    }
-    for (const json::Value row : file.at("optimizer_rows").elements()) {
-        out.push_back(outside_of(row, table, "its model, or the length of its sequences, is not stated"));
-    }
+    std::vector<PublishedRow> out =
+        rows_of(file, [&](const json::Value& row) { return read_row(file, row); });
+    add_rows(
+        file, "optimizer_rows",
+        [](const json::Value& row) {
+            return outside_of(row, table, "its model, or the length of its sequences, is not stated");
+        },
+        out);
     return out;
 }
 

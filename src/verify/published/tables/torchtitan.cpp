@@ -21,9 +21,9 @@ constexpr std::array<Section, 4> sections{
 std::vector<PublishedRow> read(const json::Value& file) {
     std::vector<PublishedRow> out;
     for (const Section& section : sections) {
-        for (const json::Value row : file.at(section.key).elements()) {
-            out.push_back(torchtitan_row(file, row, section.table));
-        }
+        add_rows(
+            file, section.key,
+            [&](const json::Value& row) { return torchtitan_row(file, row, section.table); }, out);
     }
     return out;
 }

@@ -62,7 +62,6 @@ PublishedRow read_row(const json::Value& file, const json::Value& row, const Lad
     // Its layers compute what torchtitan's do: k and v repeated for the heads that share them, norms and
     // rotation in float32, logits raised to float32 by the model and gone before backward.
     take_torchtitan_llama(file, row, {.version = "2024-04", .has_fused_norms = false}, out.run);
-    out.table += ladder.compiled ? ", compiled" : "";
     out.peak_active_bytes = amount(row.at("peak_active_gib"), gib);
     out.tokens_per_s = amount(row.at("tok_s"));
     out.fits = true;
@@ -76,9 +75,12 @@ std::vector<PublishedRow> read(const json::Value& file) {
         climb(row.at("change"), ladder);
         out.push_back(read_row(file, row, ladder));
     }
-    for (const json::Value row : file.at("rows_multi").elements()) {
-        out.push_back(outside_of(row, table, "its samples are shorter than the stated length"));
-    }
+    add_rows(
+        file, "rows_multi",
+        [](const json::Value& row) {
+            return outside_of(row, table, "its samples are shorter than the stated length");
+        },
+        out);
     return out;
 }
 
