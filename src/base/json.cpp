@@ -288,6 +288,11 @@ std::optional<Value> Value::find(std::string_view key) const {
     return std::nullopt;
 }
 
+std::optional<Value> Value::given(std::string_view key) const {
+    const std::optional<Value> found = find(key);
+    return found && found->is_null() ? std::nullopt : found;
+}
+
 Value Value::at(std::string_view key) const {
     const std::optional<Value> found = find(key);
     if (!found) {

@@ -95,6 +95,8 @@ public:
 
     /// Member of an object, or nothing; fails when this is no object.
     std::optional<Value> find(std::string_view key) const;
+    /// The same, but nothing for a null.
+    std::optional<Value> given(std::string_view key) const;
     /// Member of an object; fails when it is missing.
     Value at(std::string_view key) const;
     /// Fails for a member with another name, with the nearest allowed one.

@@ -18,8 +18,8 @@ constexpr std::array<std::string_view, 9> input_paths{"embed_tokens",
                                                       "embeddings",
                                                       "decoder.embed_tokens",
                                                       "language_model.embed_tokens"};
-constexpr std::array<std::string_view, 5> output_paths{"lm_head", "embed_out", "proj_out",
-                                                       "cls.predictions.decoder", "generator_lm_head"};
+constexpr std::array<std::string_view, 4> output_paths{"lm_head", "embed_out", "proj_out",
+                                                       "cls.predictions.decoder"};
 
 bool is_pretrained(const ModuleTree& tree, ModuleIndex m) {
     const std::vector<std::string>& bases = tree.class_info(m).bases;

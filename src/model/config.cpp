@@ -11,8 +11,7 @@ constexpr std::int64_t largest_count = 100'000;
 }  // namespace
 
 std::optional<json::Value> Config::present(std::string_view key) const {
-    std::optional<json::Value> found = object_.find(key);
-    return found && found->is_null() ? std::nullopt : found;
+    return object_.given(key);
 }
 
 std::int64_t Config::defaulted(std::string_view key, std::int64_t absent) const {

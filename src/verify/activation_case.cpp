@@ -7,7 +7,7 @@
 #include "model/nested_calls.hpp"
 #include "operators/playback.hpp"
 #include "verify/case_report.hpp"
-#include "verify/export_beside.hpp"
+#include "verify/nearby_file.hpp"
 
 namespace fsdplan {
 namespace {

@@ -56,10 +56,7 @@ public:
     }
 
 private:
-    std::optional<json::Value> given(std::string_view key) const {
-        auto value = case_.find(key);
-        return value && !value->is_null() ? value : std::nullopt;
-    }
+    std::optional<json::Value> given(std::string_view key) const { return case_.given(key); }
     bool flag(std::string_view key, bool otherwise = false) const {
         const auto value = given(key);
         return value ? value->boolean() : otherwise;

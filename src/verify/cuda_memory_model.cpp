@@ -1,27 +1,16 @@
 #include "verify/cuda_memory_model.hpp"
 
-#include <array>
 #include <filesystem>
 
+#include "verify/nearby_file.hpp"
 #include "verify/traffic.hpp"
 
 namespace fsdplan {
 namespace {
 
-/// A name is part of a path: only what names of models are made of.
-bool is_plain(std::string_view name) {
-    return !name.empty() && name.find("..") == std::string_view::npos &&
-           name.find_first_of("/\\") == std::string_view::npos;
-}
-
 std::string file_or_alias(const std::string& path, const std::string& name) {
-    const std::filesystem::path models = std::filesystem::path(path).parent_path() / "models";
-    for (const char* ending : {".json", ".json.gz"}) {
-        const std::filesystem::path file = models / (name + ending);
-        std::error_code error;
-        if (std::filesystem::is_regular_file(file, error)) {
-            return file.string();
-        }
+    if (const auto file = json_file_in({std::filesystem::path(path).parent_path() / "models"}, name)) {
+        return file->string();
     }
     for (const LibraryModel& known : library_models()) {
         if (known.folder == name) {
@@ -49,7 +38,7 @@ LoraOptions adapters(int rank) {
 
 RecordedModel recorded_model(const std::string& path, const json::Value& recorded_case) {
     const std::string name(recorded_case.at("model").string());
-    const std::string what = is_plain(name) ? file_or_alias(path, name) : std::string();
+    const std::string what = file_or_alias(path, name);
     if (what.empty()) {
         return {.graph = std::nullopt,
                 .reason =

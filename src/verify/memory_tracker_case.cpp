@@ -10,11 +10,6 @@ namespace {
 constexpr std::int64_t most_ranks = 1 << 24U;
 constexpr const char* recorded_torch = "2.13";
 
-std::optional<json::Value> given(const json::Value& object, std::string_view key) {
-    auto value = object.find(key);
-    return value && !value->is_null() ? value : std::nullopt;
-}
-
 std::vector<std::int64_t> batch_of(const std::string& exported) {
     const json::Document document(read_text(exported), exported);
     std::vector<std::int64_t> out;
@@ -46,11 +41,11 @@ TrackerHooks MemoryTrackerCase::hooks() const {
 }
 
 std::string export_name(const json::Value& recorded_case) {
-    const auto mp = given(recorded_case, "mp");
-    const auto dtype = mp ? given(*mp, "param_dtype") : std::nullopt;
+    const auto mp = recorded_case.given("mp");
+    const auto dtype = mp ? mp->given("param_dtype") : std::nullopt;
     std::string out(recorded_case.at("model").string());
     out += "@" + recorded_name(dtype ? recorded_dtype(*dtype) : DType::float32);
-    if (const auto input = given(recorded_case, "input")) {
+    if (const auto input = recorded_case.given("input")) {
         for (const json::Value size : input->members()) {
             out += "_" + std::string(size.key()) + std::to_string(size.integer(0, largest_total));
         }
@@ -71,7 +66,7 @@ MemoryTrackerCase memory_tracker_case(const json::Value& recording, const std::s
     out.operators = operators_of(model, out.tree, exported);
     out.input_bytes = batch_of(exported);
     out.iterations = static_cast<int>(recording.at("iterations").size());
-    const auto fake = given(recorded_case, "fake");
+    const auto fake = recorded_case.given("fake");
     out.is_fake = fake && fake->boolean();
     return out;
 }

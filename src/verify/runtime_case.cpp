@@ -74,8 +74,8 @@ public:
 
 private:
     bool flag(std::string_view key, bool otherwise) const {
-        const auto value = case_.find(key);
-        return value && !value->is_null() ? value->boolean() : otherwise;
+        const auto value = case_.given(key);
+        return value ? value->boolean() : otherwise;
     }
 
     void read_mesh(std::int64_t world) {
@@ -95,13 +95,13 @@ private:
 
     void read_precision() {
         out_.job.param_dtype.reset();
-        const auto mp = case_.find("mp");
-        if (!mp || mp->is_null()) {
+        const auto mp = case_.given("mp");
+        if (!mp) {
             return;
         }
         const auto dtype = [&](std::string_view key) -> std::optional<DType> {
-            const auto value = mp->find(key);
-            return value && !value->is_null() ? std::optional(recorded_dtype(*value)) : std::nullopt;
+            const auto value = mp->given(key);
+            return value ? std::optional(recorded_dtype(*value)) : std::nullopt;
         };
         out_.job.param_dtype = dtype("param_dtype");
         out_.job.reduce_dtype = dtype("reduce_dtype");
@@ -124,7 +124,7 @@ private:
             out_.job.fsdp2.keep_unsharded = set("keep_unsharded");
             out_.job.fsdp2.not_last_backward = set("last_backward");
         }
-        if (const auto ac = case_.find("ac"); ac && !ac->is_null()) {
+        if (const auto ac = case_.given("ac")) {
             read_checkpointing(*ac);
         }
         if (flag("clip", false)) {

@@ -85,7 +85,7 @@ WrapOptions recorded_options(const json::Value& file, const json::Value& row) {
     }
     if (const auto mixed = setting("mixed_precision")) {
         options.mixed_precision = true;
-        if (const auto dtype = mixed->find("param_dtype"); dtype && !dtype->is_null()) {
+        if (const auto dtype = mixed->given("param_dtype")) {
             options.param_dtype = dtype_from_name(dtype->string());
         }
         if (const auto classes = mixed->find("module_classes_to_ignore")) {

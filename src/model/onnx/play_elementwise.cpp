@@ -41,40 +41,17 @@ std::vector<Datum> keeps_nothing(const Step& step) {
     return laid_out(step, op::keeps_nothing(step.f, step.value(0), step.shape(0), torch_name(step.node.op)));
 }
 
-/// The tensor besides a number, for operators with one.
-const Value* besides_scalar(const Step& step) {
+/// An operator on two tensors, or on one and a number. `either`: the number may come first.
+template <auto with_number, auto with_tensor, bool either>
+std::vector<Datum> arithmetic(const Step& step) {
+    broadcast_of(step.shape(0), step.shape(1));
     if (is_scalar(step.datum(1))) {
-        return &step.value(0);
+        return laid_out(step, with_number(step.f, step.value(0)));
     }
-    return is_scalar(step.datum(0)) ? &step.value(1) : nullptr;
-}
-
-std::vector<Datum> add(const Step& step) {
-    broadcast_of(step.shape(0), step.shape(1));
-    const Value* x = besides_scalar(step);
-    return laid_out(
-        step, x != nullptr ? op::add_scalar(step.f, *x) : op::add(step.f, step.value(0), step.value(1)));
-}
-
-std::vector<Datum> sub(const Step& step) {
-    broadcast_of(step.shape(0), step.shape(1));
-    const bool scalar = is_scalar(step.datum(1));
-    return laid_out(
-        step, scalar ? op::add_scalar(step.f, step.value(0)) : op::sub(step.f, step.value(0), step.value(1)));
-}
-
-std::vector<Datum> mul(const Step& step) {
-    broadcast_of(step.shape(0), step.shape(1));
-    const Value* x = besides_scalar(step);
-    return laid_out(
-        step, x != nullptr ? op::mul_scalar(step.f, *x) : op::mul(step.f, step.value(0), step.value(1)));
-}
-
-std::vector<Datum> div(const Step& step) {
-    broadcast_of(step.shape(0), step.shape(1));
-    const bool scalar = is_scalar(step.datum(1));
-    return laid_out(
-        step, scalar ? op::mul_scalar(step.f, step.value(0)) : op::div(step.f, step.value(0), step.value(1)));
+    if (either && is_scalar(step.datum(0))) {
+        return laid_out(step, with_number(step.f, step.value(1)));
+    }
+    return laid_out(step, with_tensor(step.f, step.value(0), step.value(1)));
 }
 
 std::vector<Datum> power(const Step& step) {
@@ -177,10 +154,10 @@ std::vector<Datum> dropout(const Step& step) {
 }
 
 constexpr PlayEntry entries[] = {
-    {"Add", add},
-    {"Sub", sub},
-    {"Mul", mul},
-    {"Div", div},
+    {"Add", arithmetic<op::add_scalar, op::add, true>},
+    {"Sub", arithmetic<op::add_scalar, op::sub, false>},
+    {"Mul", arithmetic<op::mul_scalar, op::mul, true>},
+    {"Div", arithmetic<op::mul_scalar, op::div, false>},
     {"Pow", power},
     {"Max", extreme_of_two},
     {"Min", extreme_of_two},

@@ -5,7 +5,7 @@
 #include "verify/digest.hpp"
 #include "verify/format.hpp"
 #include "verify/frontend_words.hpp"
-#include "verify/nearby_tree.hpp"
+#include "verify/nearby_file.hpp"
 #include "verify/unit_rows.hpp"
 
 // Accelerator.prepare() on real models: the units and what FSDP is called with (docs/formats.md).
@@ -219,15 +219,15 @@ private:
 void replay(const json::Value& recording, const std::string& path, Verification& out) {
     const std::string file = std::filesystem::path(path).filename().string();
     const json::Value named = recording.at("tree");
-    const std::string tree_file = named.is_null() ? std::string() : find_nearby(path, named.string());
+    const auto tree_file = named.is_null() ? std::nullopt : find_nearby(path, named.string());
     std::size_t number = 0;
-    if (tree_file.empty()) {
+    if (!tree_file) {
         for (std::size_t i = 0; i < recording.at("cases").size(); ++i) {
             skip_case(file + " case " + std::to_string(i), "its module tree is nowhere above it", out);
         }
         return;
     }
-    const ModuleTree tree = flatten(import_model(tree_file));
+    const ModuleTree tree = flatten(import_model(tree_file->string()));
     const Recording cases(recording, tree, file);
     for (const json::Value row : recording.at("cases").elements()) {
         cases.replay(row, number++, out);

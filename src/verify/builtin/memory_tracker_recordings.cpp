@@ -2,10 +2,10 @@
 
 #include "fsdplan/schedule.hpp"
 #include "verify/case_report.hpp"
-#include "verify/export_beside.hpp"
 #include "verify/format.hpp"
 #include "verify/memory_tracker_case.hpp"
 #include "verify/memory_tracker_compare.hpp"
+#include "verify/nearby_file.hpp"
 
 // What PyTorch's own memory tracker says of steps of FSDP2 (docs/formats.md).
 namespace fsdplan {

@@ -8,6 +8,7 @@
 #include "planner/training_schedule.hpp"
 #include "verify/case_report.hpp"
 #include "verify/format.hpp"
+#include "verify/nearby_file.hpp"
 #include "verify/runtime_case.hpp"
 #include "verify/runtime_events.hpp"
 #include "verify/runtime_units.hpp"
@@ -23,14 +24,8 @@ constexpr std::string_view format = "fsdplan.runtime-golden";
 /// The recording's model: in models/ beside it, or in that of the folder "runtime" next to its own.
 std::string tree_of(const std::string& path, const std::string& model) {
     const std::filesystem::path folder = std::filesystem::path(path).parent_path();
-    const std::array places{folder / "models", folder / ".." / "runtime" / "models"};
-    for (const std::filesystem::path& place : places) {
-        for (const char* ending : {".json", ".json.gz"}) {
-            const std::filesystem::path file = place / (model + ending);
-            if (std::filesystem::exists(file)) {
-                return file.string();
-            }
-        }
+    if (const auto file = json_file_in({folder / "models", folder / ".." / "runtime" / "models"}, model)) {
+        return file->string();
     }
     throw Error(ErrorKind::input, path,
                 "its module tree models/" + model + ".json is neither beside it nor in ../runtime/models");

@@ -4,7 +4,7 @@
 #include "fsdplan/frontend.hpp"
 #include "verify/format.hpp"
 #include "verify/frontend_words.hpp"
-#include "verify/nearby_tree.hpp"
+#include "verify/nearby_file.hpp"
 #include "verify/unit_rows.hpp"
 
 // The fully_shard calls of torchtitan (docs/formats.md).
@@ -98,13 +98,13 @@ public:
             return;
         }
         const std::string flavor(row.at("flavor").string());
-        const std::string tree_file = find_nearby(path_, "llama3-" + flavor + ".tree.json");
-        if (tree_file.empty()) {
+        const auto tree_file = find_nearby(path_, "llama3-" + flavor + ".tree.json");
+        if (!tree_file) {
             skip_case(name, "its module tree is nowhere above it", out);
             return;
         }
         CaseReport report(name);
-        compare(row, import_model(tree_file), report);
+        compare(row, import_model(tree_file->string()), report);
         report.close(out);
     }
 

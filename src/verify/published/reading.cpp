@@ -24,13 +24,8 @@ std::int64_t size(const json::Value& value) {
     return value.integer(1, most);
 }
 
-std::optional<json::Value> given(const json::Value& row, std::string_view key) {
-    const auto value = row.find(key);
-    return value && !value->is_null() ? value : std::nullopt;
-}
-
 bool flag(const json::Value& row, std::string_view key) {
-    const auto value = given(row, key);
+    const auto value = row.given(key);
     return value && value->boolean();
 }
 
@@ -44,7 +39,7 @@ double amount(const json::Value& value, double unit) {
 }
 
 std::optional<double> given_amount(const json::Value& row, std::string_view key, double unit) {
-    const auto value = given(row, key);
+    const auto value = row.given(key);
     return value ? std::optional(amount(*value, unit)) : std::nullopt;
 }
 
@@ -75,7 +70,7 @@ void take_llama(const json::Value& file, const json::Value& row, PublishedRun& r
         run.config += ", \"" + std::string(name) + "\": " + std::to_string(size(model.at(key)));
     }
     run.config += std::string(R"(, "tie_word_embeddings": )") + (flag(model, "tied") ? "true}" : "false}");
-    if (const auto parameters = given(model, "n_params")) {
+    if (const auto parameters = model.given("n_params")) {
         run.parameters = parameters->integer(1, largest_total);
     }
 }

@@ -32,8 +32,6 @@ std::vector<PublishedRow> rows_of(const json::Value& file, const Read& read) {
 }
 
 std::int64_t size(const json::Value& value);
-/// Member `key`, if it is there and not null.
-std::optional<json::Value> given(const json::Value& row, std::string_view key);
 bool flag(const json::Value& row, std::string_view key);
 /// A positive number of `unit`s each.
 double amount(const json::Value& value, double unit = 1.0);

@@ -11,7 +11,7 @@ std::string other_parallelism(const json::Value& row) {
     constexpr std::array<std::pair<std::string_view, std::string_view>, 3> degrees{
         {{"tp", "tensor"}, {"pp", "pipeline"}, {"cp", "context"}}};
     for (const auto& [key, name] : degrees) {
-        if (const auto degree = given(row, key); degree && size(*degree) > 1) {
+        if (const auto degree = row.given(key); degree && size(*degree) > 1) {
             return std::string(name) + " parallelism is outside the model so far";
         }
     }
@@ -22,7 +22,7 @@ std::string other_parallelism(const json::Value& row) {
 void take_figures(const json::Value& row, PublishedRow& out) {
     out.peak_reserved_bytes = given_amount(row, "peak_reserved_gib", gib);
     out.tokens_per_s = given_amount(row, "tps_per_gpu");
-    const auto outcome = given(row, "outcome");
+    const auto outcome = row.given("outcome");
     out.fits = !outcome || outcome->string().substr(0, 3) != "OOM";
 }
 
@@ -43,7 +43,7 @@ void take_torchtitan_llama(const json::Value& file, const json::Value& row, cons
                  number("n_kv_heads", "n_kv_heads") + number("vocab_size", "vocab") +
                  number("multiple_of", "ffn_hidden") +
                  (flag(model, "tied") ? R"(, "enable_weight_tying": true})" : "}");
-    if (const auto parameters = given(model, "n_params")) {
+    if (const auto parameters = model.given("n_params")) {
         run.parameters = parameters->integer(1, largest_total);
     }
 }
@@ -72,7 +72,7 @@ PublishedRow torchtitan_row(const json::Value& file, const json::Value& row, con
     if (std::string reason = other_parallelism(row); !reason.empty()) {
         return outside_of(row, table.name, std::move(reason));
     }
-    const auto ac = given(row, "ac");
+    const auto ac = row.given("ac");
     if (!ac) {
         return outside_of(row, table.name, "its activation checkpointing is not stated");
     }

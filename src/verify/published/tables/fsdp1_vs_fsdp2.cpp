@@ -29,7 +29,7 @@ PublishedRow read_row(const json::Value& file, const json::Value& row) {
     out.run.cluster = machines("h100-96gb-sxm", out.run.job.mesh.ranks());
     out.peak_active_bytes = given_amount(row, "peak_active_gib", gib);
     out.peak_reserved_bytes = given_amount(row, "peak_reserved_gib", gib);
-    if (const auto wps = given(row, "wps_range")) {
+    if (const auto wps = row.given("wps_range")) {
         double sum = 0.0;  // the middle of the published range counts
         for (const json::Value end : wps->elements()) {
             sum += amount(end);

@@ -18,7 +18,7 @@ std::vector<PublishedRow> read(const json::Value& file) {
     std::vector<PublishedRow> out;
     for (const json::Value source : file.members()) {
         for (const char* key : {"facts", "rows"}) {
-            if (const auto list = given(source, key)) {
+            if (const auto list = source.given(key)) {
                 add(*list, out);
             }
         }
