@@ -4,6 +4,8 @@
 #include <rapidjson/reader.h>
 
 #include <algorithm>
+#include <charconv>
+#include <cmath>
 #include <functional>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -29,22 +31,29 @@ public:
         document_.nodes_[add(Type::boolean)].integer = value ? 1 : 0;
         return true;
     }
-    bool Int(int value) { return Int64(value); }
-    bool Uint(unsigned value) { return Int64(value); }
-    bool Int64(std::int64_t value) {
-        document_.nodes_[add(Type::integer)].integer = value;
-        return true;
+    bool Int(int /*value*/) { return false; }  // numbers come as RawNumber
+    bool Uint(unsigned /*value*/) { return false; }
+    bool Int64(std::int64_t /*value*/) { return false; }
+    bool Uint64(std::uint64_t /*value*/) { return false; }
+    bool Double(double /*value*/) { return false; }
+    // RapidJSON 1.1 has found the number well formed; its own conversion counts the leading zeros of a zero.
+    bool RawNumber(const char* text, std::size_t size, bool /*copy*/) {
+        const char* const end = text + size;
+        Document::Node& node = document_.nodes_[add(Type::integer)];
+        // An integer above 2^63 - 1 is none that anything here can use.
+        if (const auto whole = std::from_chars(text, end, node.integer);
+            whole.ec == std::errc() && whole.ptr == end) {
+            return true;
+        }
+        node.type = Type::real;
+        if (std::from_chars(text, end, node.real).ec == std::errc()) {
+            return true;
+        }
+        long double beyond = 0;  // has the range to tell too large from too small
+        std::from_chars(text, end, beyond);
+        node.real = 0;
+        return std::abs(beyond) < 1;
     }
-    bool Uint64(std::uint64_t value) {  // above 2^63 - 1: no integer that anything here can use
-        return value > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max())
-                   ? Double(static_cast<double>(value))
-                   : Int64(static_cast<std::int64_t>(value));
-    }
-    bool Double(double value) {
-        document_.nodes_[add(Type::real)].real = value;
-        return true;
-    }
-    bool RawNumber(const char* /*text*/, std::size_t /*size*/, bool /*copy*/) { return false; }
     bool String(const char* text, std::size_t size, bool /*copy*/) {
         const std::uint32_t index = add(Type::string);
         document_.nodes_[index].text = place({text, size});
@@ -218,13 +227,17 @@ Document::Document(std::string_view text, std::string file) : file_(std::move(fi
     rapidjson::InsituStringStream stream(characters_.data());
     rapidjson::Reader reader;
     // Recursive, which is faster: the builder stops it at `deepest_nesting`.
-    constexpr unsigned flags = rapidjson::kParseValidateEncodingFlag | rapidjson::kParseFullPrecisionFlag |
-                               rapidjson::kParseInsituFlag;
+    constexpr unsigned flags = rapidjson::kParseValidateEncodingFlag | rapidjson::kParseInsituFlag |
+                               rapidjson::kParseNumbersAsStringsFlag;
     const rapidjson::ParseResult result = reader.Parse<flags>(stream, builder);
     if (result.IsError()) {
+        // The builder stops the parser at nothing but a number out of range.
+        const rapidjson::ParseErrorCode code = result.Code() == rapidjson::kParseErrorTermination
+                                                   ? rapidjson::kParseErrorNumberTooBig
+                                                   : result.Code();
         throw Error(ErrorKind::input, file_,
                     "not valid JSON at byte " + std::to_string(result.Offset()) + ": " +
-                        rapidjson::GetParseError_En(result.Code()));
+                        rapidjson::GetParseError_En(code));
     }
 }
 

@@ -1,8 +1,8 @@
 #include <algorithm>
-#include <regex>
 
 #include "frontend/accelerate_checkpoints.hpp"
 #include "frontend/python_value.hpp"
+#include "frontend/regular_expression.hpp"
 
 // Accelerator.prepare() of accelerate 1.15 for both versions of FSDP.
 namespace fsdplan {
@@ -32,18 +32,13 @@ std::string class_named(const ModuleTree& tree, const std::string& name) {
 }
 
 std::vector<std::string> matching_modules(const ModuleTree& tree, const std::string& expression) {
+    const frontend::RegularExpression pattern(expression, "ignored_modules");
     std::vector<std::string> out;
-    try {
-        const std::regex pattern(expression);
-        for (std::size_t m = 0; m < tree.size(); ++m) {
-            std::string path = tree.path(row(m));
-            if (std::regex_match(path, pattern)) {
-                out.push_back(std::move(path));
-            }
+    for (std::size_t m = 0; m < tree.size(); ++m) {
+        std::string path = tree.path(row(m));
+        if (pattern.matches_all(path)) {
+            out.push_back(std::move(path));
         }
-    } catch (const std::regex_error& error) {
-        throw Error(ErrorKind::input, "ignored_modules",
-                    "\"" + expression + "\" is no regular expression: " + error.what());
     }
     return out;
 }

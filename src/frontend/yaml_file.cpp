@@ -5,9 +5,11 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
-#include <regex>
+#include <optional>
+#include <utility>
 
 #include "base/file.hpp"
+#include "frontend/regular_expression.hpp"
 
 namespace fsdplan::frontend {
 namespace {
@@ -16,6 +18,39 @@ constexpr std::uintmax_t largest_file = 1U << 20U;
 
 bool any_of(std::string_view text, std::initializer_list<std::string_view> words) {
     return std::ranges::find(words, text) != words.end();
+}
+
+// The patterns of PyYAML's resolver, but for those of base 60, of infinity and of no number.
+std::optional<PythonValue> number_in(const std::string& text) {
+    using Base = int;
+    static const std::array<std::pair<RegularExpression, Base>, 4> integers{{
+        {RegularExpression("[-+]?0b[0-1_]+", "yaml"), 2},
+        {RegularExpression("[-+]?0[0-7_]+", "yaml"), 8},
+        {RegularExpression("[-+]?(0|[1-9][0-9_]*)", "yaml"), 10},
+        {RegularExpression("[-+]?0x[0-9a-fA-F_]+", "yaml"), 16},
+    }};
+    static const RegularExpression real(
+        R"([-+]?[0-9][0-9_]*\.[0-9_]*([eE][-+][0-9]+)?|\.[0-9][0-9_]*([eE][-+][0-9]+)?)", "yaml");
+    std::string digits = text;
+    std::erase(digits, '_');
+    std::erase(digits, '+');
+    for (const auto& [pattern, base] : integers) {
+        if (pattern.matches_all(text)) {
+            if (base == 2 || base == 16) {
+                digits.erase(digits.find('0'), 2);
+            }
+            std::int64_t value = 0;
+            const char* end = digits.data() + digits.size();
+            const bool fits = std::from_chars(digits.data(), end, value, base).ec == std::errc{};
+            return fits ? std::optional<PythonValue>(value) : std::nullopt;
+        }
+    }
+    const char* end = digits.data() + digits.size();
+    double value = 0;
+    if (real.matches_all(text) && std::from_chars(digits.data(), end, value).ec == std::errc{}) {
+        return value;
+    }
+    return std::nullopt;
 }
 
 // YAML 1.1 as PyYAML resolves it: 1e6 is text, 1.0e+6 a number, yes a bool.
@@ -33,19 +68,8 @@ PythonValue scalar(const YAML::Node& node) {
     if (any_of(text, {"false", "False", "FALSE", "no", "No", "NO", "off", "Off", "OFF"})) {
         return false;
     }
-    static const std::regex integer("[-+]?(0|[1-9][0-9_]*)");
-    static const std::regex real(R"([-+]?[0-9][0-9_]*\.[0-9_]*([eE][-+][0-9]+)?)");
-    std::string digits = text;
-    std::erase(digits, '_');
-    const char* begin = digits.data() + (digits.starts_with('+') ? 1 : 0);
-    const char* end = digits.data() + digits.size();
-    if (std::int64_t number = 0; text.size() < 64 && std::regex_match(text, integer) &&
-                                 std::from_chars(begin, end, number).ec == std::errc{}) {
-        return number;
-    }
-    if (double number = 0; text.size() < 64 && std::regex_match(text, real) &&
-                           std::from_chars(begin, end, number).ec == std::errc{}) {
-        return number;
+    if (const std::optional<PythonValue> number = number_in(text)) {
+        return *number;
     }
     return text;
 }

@@ -87,6 +87,12 @@ TEST(JsonParser, ReadsWhatNlohmannReads) {
              "1.5e3",
              "1E-2",
              "0.1",
+             "0e65",
+             "-0.00e300",
+             "4.9e-324",
+             "1e-400",
+             "1.7976931348623157e308",
+             "123456789012345678901234567890",
              " [ ] ",
              "{}",
              "\t\r\n[1 , 2]\n",
@@ -160,6 +166,14 @@ TEST(JsonParser, RefusesWhatNlohmannRefuses) {
     }
     EXPECT_FALSE(ours(std::string("\"\0\"", 3)).value.has_value());
     EXPECT_FALSE(ours(std::string("1\0", 2)).value.has_value());
+}
+
+TEST(JsonParser, RefusesNumbersBeyondADouble) {
+    for (const char* text : {"[1e999]", "[-1.9e308]", "[99.9e307]"}) {
+        EXPECT_EQ(ours(text).fault,
+                  "x.json: not valid JSON at byte 1: Number too big to be stored in double.")
+            << text;
+    }
 }
 
 TEST(JsonParser, AgreesWithNlohmannOnDamagedTexts) {
