@@ -53,8 +53,9 @@ bool RegularExpression::matches_all(std::string_view text) const {
 void RegularExpression::fail(int error, std::string_view what) const {
     std::array<PCRE2_UCHAR, 256> message{};
     pcre2_get_error_message(error, message.data(), message.size());
-    throw Error(ErrorKind::input, where_,
-                json::quote(expression_) + " " + std::string(what) + reinterpret_cast<const char*>(message.data()));
+    throw Error(
+        ErrorKind::input, where_,
+        json::quote(expression_) + " " + std::string(what) + reinterpret_cast<const char*>(message.data()));
 }
 
 }  // namespace fsdplan::frontend
