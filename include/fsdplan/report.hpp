@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "fsdplan/planner.hpp"
+#include "fsdplan/search.hpp"
 #include "fsdplan/simulate.hpp"
 
 // Results on their way out. A result is a JSON document, "format": "fsdplan.result";
@@ -23,6 +24,12 @@ std::string text_report(const SweepQuestion& question, const SweepResult& result
 std::string text_report(const SweepQuestion& question, const StepResult& result);
 /// The same as JSON, `"command": "simulate"`, with every collective of the step.
 std::string json_report(const SweepQuestion& question, const StepResult& result, std::string_view version);
+
+/// A search for a terminal: the verdict, the plan with what it costs and why, the proof, what else there is,
+/// the code.
+std::string text_report(const SearchQuestion& question, const SearchResult& result);
+/// The same as JSON, `"command": "plan"`; what tools/python applies is in recommended/wrap_plan.
+std::string json_report(const SearchQuestion& question, const SearchResult& result, std::string_view version);
 
 /// Throws Error(input) at `file` unless `json` is a result that this version can show: format, version, and
 /// every value that a report reads, with indices in range. Further keys are let through.

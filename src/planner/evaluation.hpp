@@ -27,6 +27,13 @@ PlanResult evaluate(const Evaluation& about, const WrapPlan& plan, const Trainin
 /// What a plan is, in words.
 std::string label_of(const ModuleTree& tree, const WrapPlan& plan);
 
+/// What PyTorch refuses about a plan; nullptr when it runs.
+const Diagnostic* refusal(const PlanResult& plan);
+/// The line of a plan's memory that decides whether it fits, by its name.
+std::string deciding_term(const PlanResult& plan);
+/// "fits: 12.3 GiB of 79.1 GiB left; …"
+std::string verdict_text(const PlanResult& plan, const std::string& decided_by, std::int64_t budget);
+
 /// Python that draws these boundaries; `threshold` is the interval of min_num_params when there is one.
 PlanCode code_of(const SweepQuestion& question, const PlanResult& plan, const TrainingJob& job);
 
@@ -37,5 +44,9 @@ std::vector<StrategyTraffic> compare_strategies(const SweepQuestion& question, c
 /// What to change next about a plan, most useful first.
 std::vector<Change> changes_for(const SweepQuestion& question, const ModelFacts& facts,
                                 const PlanResult& plan);
+
+/// For a plan that does not fit: the least of each kind of change that makes it fit.
+std::vector<Change> nearest_that_fit(const SweepQuestion& question, const ModelFacts& facts,
+                                     const PlanResult& plan);
 
 }  // namespace fsdplan

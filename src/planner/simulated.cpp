@@ -12,13 +12,16 @@ constexpr int iterations = 2;
 
 SimulationOptions options_for(const Evaluation& about, const Schedule& schedule, const TrainingJob& job) {
     SimulationOptions options;
-    options.pricing.mesh = job.mesh;
-    options.pricing.compute_dtype = job.param_dtype.value_or(DType::float32);
+    options.pricing = pricing_of(job);
     options.memory = usual_memory(about.cluster, schedule);
     return options;
 }
 
 }  // namespace
+
+Pricing pricing_of(const TrainingJob& job) {
+    return {.mesh = job.mesh, .compute_dtype = job.param_dtype.value_or(DType::float32)};
+}
 
 SimulatedPlan simulate_plan(const Evaluation& about, const WrapPlan& plan, const TrainingJob& job) {
     SimulatedPlan out{.schedule = schedule_with_work(about, plan, job, {.iterations = iterations}),

@@ -11,6 +11,9 @@ struct SimulatedPlan {
     Run run;
 };
 
+/// What a job's operations are priced with.
+Pricing pricing_of(const TrainingJob& job);
+
 /// Plays a plan on a device that never runs out of memory, so that what it needs can be said.
 SimulatedPlan simulate_plan(const Evaluation& about, const WrapPlan& plan, const TrainingJob& job);
 

@@ -145,48 +145,6 @@ std::size_t closest(const SweepQuestion& question, const std::vector<PlanResult>
     return best_of(question, plans, std::move(among), false);
 }
 
-std::string deciding_term(const PlanResult& plan) {
-    const MemoryTerm* decides = nullptr;
-    const auto weight = [&](const MemoryTerm& term) {
-        return plan.fits ? term.bytes.value : term.bytes.high - term.bytes.low;
-    };
-    for (const MemoryTerm& term : plan.memory) {
-        if (term.name == "allocator_slack") {
-            continue;  // it follows from the others
-        }
-        if (decides == nullptr || weight(term) > weight(*decides)) {
-            decides = &term;
-        }
-    }
-    return decides == nullptr ? std::string() : decides->name;
-}
-
-const Diagnostic* refusal(const PlanResult& plan) {
-    for (const Diagnostic& d : plan.wrap.diagnostics) {
-        if (d.severity != Severity::warning) {
-            return &d;
-        }
-    }
-    return nullptr;
-}
-
-std::string verdict_text(const PlanResult& plan, const std::string& decided_by, std::int64_t budget) {
-    if (const Diagnostic* error = refusal(plan)) {
-        return "PyTorch refuses: " + error->message;
-    }
-    const std::string of_budget = " of " + show_bytes(budget);
-    if (!plan.fits) {
-        return "depends on " + shown_term(decided_by) + ": between " + show_bytes(plan.process_bytes.low) +
-               " and " + show_bytes(plan.process_bytes.high) + of_budget;
-    }
-    if (*plan.fits) {
-        return "fits: " + show_bytes(plan.left_bytes) + of_budget + " left; the largest part is " +
-               shown_term(decided_by);
-    }
-    return "does not fit: needs at least " + show_bytes(plan.process_bytes.low) + of_budget +
-           "; the largest part is " + shown_term(decided_by);
-}
-
 void add_collective_assumptions(const SweepQuestion& question, const PlanResult& plan, SweepResult& out) {
     const TrainingJob& job = question.jobs[plan.job];
     std::vector<std::string> said;

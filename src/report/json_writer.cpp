@@ -1,5 +1,8 @@
 #include "report/json_writer.hpp"
 
+#include <array>
+#include <charconv>
+#include <cmath>
 #include <utility>
 
 #include "base/json.hpp"
@@ -77,6 +80,17 @@ JsonWriter& JsonWriter::value(std::string_view text) {
 JsonWriter& JsonWriter::value(std::int64_t number) {
     before_value();
     text_ += std::to_string(number);
+    return *this;
+}
+
+JsonWriter& JsonWriter::value(double number) {
+    if (!std::isfinite(number)) {
+        return null();
+    }
+    before_value();
+    std::array<char, 32> text{};
+    const auto [end, error] = std::to_chars(text.data(), text.data() + text.size(), number);
+    text_.append(text.data(), end);
     return *this;
 }
 

@@ -20,6 +20,8 @@ public:
     JsonWriter& value(std::string_view text);
     JsonWriter& value(const char* text) { return value(std::string_view(text)); }
     JsonWriter& value(std::int64_t number);
+    /// The shortest text that reads back the same; null for what JSON has no number for.
+    JsonWriter& value(double number);
     JsonWriter& value(bool truth);
     JsonWriter& null();
 

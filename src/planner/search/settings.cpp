@@ -1,0 +1,194 @@
+#include "planner/search/settings.hpp"
+
+#include <algorithm>
+#include <set>
+
+#include "planner/evaluation.hpp"
+#include "schedule/optimizer.hpp"
+
+namespace fsdplan {
+namespace {
+
+constexpr std::size_t most_meshes = 8;
+
+using Jobs = std::vector<TrainingJob>;
+
+/// Each job with each of its variants.
+template <typename Variants>
+Jobs each_with(const Jobs& jobs, const Variants& variants_of) {
+    Jobs out;
+    for (const TrainingJob& job : jobs) {
+        for (TrainingJob& variant : variants_of(job)) {
+            out.push_back(std::move(variant));
+        }
+    }
+    return out;
+}
+
+/// Full sharding, and groups of each size that divides the ranks: the larger ones, which need less.
+Jobs with_meshes(const SearchQuestion& question, const TrainingJob& job) {
+    const RuntimeInfo& info = runtime(job.runtime);
+    const std::int64_t gpus = question.question.cluster.gpus;
+    Jobs out;
+    const auto add = [&](Strategy strategy, std::int64_t shard) {
+        if (std::ranges::find(info.strategies, strategy) == info.strategies.end()) {
+            return;
+        }
+        TrainingJob other = job;
+        other.strategy = strategy;
+        other.mesh = {.replicate = gpus / shard, .shard = shard};
+        out.push_back(std::move(other));
+    };
+    // FSDP2 says with reshard_after_forward, unit by unit, what these strategies say for all.
+    const bool by_strategy = info.wraps_by_policy && question.free.reshard;
+    add(Strategy::full_shard, gpus);
+    if (by_strategy) {
+        add(Strategy::shard_grad_op, gpus);
+    }
+    for (std::int64_t shard = gpus / 2; shard >= 2 && out.size() < most_meshes; --shard) {
+        if (gpus % shard == 0) {
+            add(Strategy::hybrid_shard, shard);
+            if (by_strategy) {
+                add(Strategy::hybrid_shard_zero2, shard);
+            }
+        }
+    }
+    return out;
+}
+
+Jobs with_checkpointing(const SearchQuestion& question, const TrainingJob& job) {
+    using Mode = ActivationCheckpointing::Mode;
+    Jobs out;
+    const auto add = [&](Mode mode, std::vector<std::string> modules) {
+        TrainingJob other = job;
+        other.activation_checkpointing.mode = mode;
+        other.activation_checkpointing.modules = std::move(modules);
+        out.push_back(std::move(other));
+    };
+    add(Mode::none, {});
+    const ModuleTree& tree = question.question.tree;
+    TrainingJob all = job;
+    all.activation_checkpointing.mode = Mode::blocks;
+    const std::vector<ModuleIndex> blocks = all.activation_checkpointing.regions(tree);
+    if (blocks.empty()) {
+        return out;
+    }
+    // The first blocks: their backward comes last, when the others' activations are gone.
+    const std::size_t parts = blocks.size() >= 16 ? 8 : 4;
+    for (std::size_t part = 1; part < parts && blocks.size() >= parts; ++part) {
+        std::vector<std::string> modules;
+        for (std::size_t b = 0; b < blocks.size() * part / parts; ++b) {
+            modules.push_back(tree.path(blocks[b]));
+        }
+        add(Mode::none, std::move(modules));
+    }
+    if (question.question.model.operators) {
+        add(Mode::selective, {});
+    }
+    add(Mode::blocks, {});
+    return out;
+}
+
+Jobs with_batches(const TrainingJob& job) {
+    const std::int64_t sequences = job.batch * job.accumulate;
+    Jobs out;
+    for (std::int64_t batch = sequences; batch >= 1; --batch) {
+        if (sequences % batch == 0) {
+            TrainingJob other = job;
+            other.batch = batch;
+            other.accumulate = sequences / batch;
+            out.push_back(std::move(other));
+        }
+    }
+    return out;
+}
+
+TrainingJob with_fused(const TrainingJob& job) {
+    const std::span<const Optimizer::Implementation> known = optimizer(job.optimizer.kind).implementations;
+    TrainingJob out = job;
+    if (std::ranges::find(known, Optimizer::Implementation::fused) != known.end()) {
+        out.optimizer.implementation = Optimizer::Implementation::fused;
+    }
+    return out;
+}
+
+}  // namespace
+
+std::vector<TrainingJob> jobs_to_search(const SearchQuestion& question) {
+    Jobs jobs = question.question.jobs;
+    if (question.free.batch) {
+        jobs = each_with(jobs, [](const TrainingJob& job) { return with_batches(job); });
+    }
+    if (question.free.optimizer) {
+        jobs = each_with(jobs, [](const TrainingJob& job) { return Jobs{with_fused(job)}; });
+    }
+    if (question.free.mesh && runtime(question.question.jobs.front().runtime).has_units) {
+        jobs = each_with(jobs, [&](const TrainingJob& job) { return with_meshes(question, job); });
+    }
+    if (question.free.checkpointing) {
+        jobs = each_with(jobs, [&](const TrainingJob& job) { return with_checkpointing(question, job); });
+    }
+    return jobs;
+}
+
+std::vector<std::pair<std::string, std::string>> settings_of(const TrainingJob& job,
+                                                             const TrainingJob& base) {
+    std::vector<std::pair<std::string, std::string>> out;
+    const auto add = [&](const std::string& option, const std::string& value, const std::string& before) {
+        if (value != before) {
+            out.push_back({option, value});
+        }
+    };
+    const auto mesh = [](const TrainingJob& of) {
+        return std::to_string(of.mesh.replicate) + "x" + std::to_string(of.mesh.shard);
+    };
+    add("strategy", std::string(name(job.strategy)), std::string(name(base.strategy)));
+    add("mesh", mesh(job), mesh(base));
+    add("batch", std::to_string(job.batch), std::to_string(base.batch));
+    add("accumulate", std::to_string(job.accumulate), std::to_string(base.accumulate));
+    add("activation-checkpointing", name(job.activation_checkpointing), name(base.activation_checkpointing));
+    add("optimizer", name(job.optimizer), name(base.optimizer));
+    add("offload", job.offload ? "true" : "false", base.offload ? "true" : "false");
+    add("forward-prefetch", job.forward_prefetch ? "true" : "false",
+        base.forward_prefetch ? "true" : "false");
+    const auto lists = [](const TrainingJob& of) {
+        return of.fsdp2.forward_prefetch.empty()
+                   ? std::string("implicit")
+                   : std::to_string(of.fsdp2.forward_prefetch.front().second.size()) + " ahead";
+    };
+    add("prefetch", lists(job), lists(base));
+    return out;
+}
+
+std::string space_in_words(const SearchQuestion& question) {
+    const TrainingJob& job = question.question.jobs.front();
+    const bool calls = !runtime(job.runtime).wraps_by_policy;
+    std::string text;
+    const auto add = [&](const std::string& part) { text += (text.empty() ? "" : "; ") + part; };
+    if (question.free.units) {
+        add(std::string("units: any set of modules that own parameters") +
+            (question.fold ? ", the same in each repeated block" : "") +
+            (calls ? ", also 2, 4 or 8 blocks and up to 3 other neighbours in one call" : ""));
+    }
+    if (question.free.reshard) {
+        add(calls ? "reshard_after_forward: a unit's own, for 0, 1/4, 1/2, 3/4 or all of like units"
+                  : "reshard after forward: all or none");
+    }
+    if (question.free.mesh) {
+        add("mesh: full sharding and groups of each size that divides the ranks");
+    }
+    if (question.free.checkpointing) {
+        add("checkpointing: none, selective, or the first blocks in steps of an eighth (below 16: a "
+            "quarter)");
+    }
+    if (question.free.batch) {
+        add("micro-batch: all that divide " + std::to_string(job.batch * job.accumulate) +
+            " sequences a GPU and step");
+    }
+    if (question.free.optimizer) {
+        add("optimizer: fused where there is one");
+    }
+    return text.empty() ? "these settings alone" : text;
+}
+
+}  // namespace fsdplan

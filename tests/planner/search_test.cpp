@@ -1,0 +1,190 @@
+#include "fsdplan/search.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <limits>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "planner/search/bound.hpp"
+#include "planner/search/explore.hpp"
+#include "planner/search/space.hpp"
+#include "support/model_in_code.hpp"
+
+// Searches against the enumeration of every plan, simulated one by one.
+namespace fsdplan {
+namespace {
+
+using test::linear;
+using test::ModelInCode;
+
+class Random {
+public:
+    explicit Random(unsigned seed) : engine_(seed) {}
+    std::int64_t below(std::int64_t n) {
+        return static_cast<std::int64_t>(engine_() % static_cast<std::uint64_t>(n));
+    }
+    template <typename T>
+    T one_of(std::initializer_list<T> values) {
+        return *(values.begin() + below(static_cast<std::int64_t>(values.size())));
+    }
+
+private:
+    std::mt19937_64 engine_;
+};
+
+/// Blocks of linear layers of all sizes behind each other, `boundaries` modules that could be units.
+ModelGraph random_model(Random& random, int boundaries) {
+    ModelInCode model("toys.Random");
+    int left = boundaries;
+    for (int block = 0; left > 0; ++block) {
+        const ModuleIndex here = model.child(model.root(), "block" + std::to_string(block), "toys.Block");
+        --left;
+        for (auto layers = random.below(3) + 1; layers > 0 && left > 0; --layers, --left) {
+            const auto in = random.one_of<std::int64_t>({64, 512, 2048, 8192});
+            const auto out = random.one_of<std::int64_t>({64, 512, 2048, 8192});
+            model.child(here, "fc" + std::to_string(layers), linear, {{"weight", {out, in}}});
+        }
+        if (left == 0 && model.graph().modules[at(here)].children.empty()) {
+            model.child(here, "own", "toys.Scale", {{"weight", {64}}});
+        }
+    }
+    return model.graph();
+}
+
+struct Case {
+    ModelGraph model;
+    ModuleTree tree;
+    Cluster cluster;
+    std::vector<TrainingJob> jobs;
+};
+
+Case random_case(Random& random, int boundaries) {
+    Case out{.model = random_model(random, boundaries), .tree = {}, .cluster = {}, .jobs = {}};
+    out.tree = flatten(out.model);
+    const auto gpus = random.one_of<std::int64_t>({2, 8, 32});
+    out.cluster = find_cluster({.cluster = {},
+                                .gpu = random.one_of<std::string>({"h100-sxm", "a100-80gb"}),
+                                .gpus = gpus,
+                                .gpus_per_node = {},
+                                .memory = {}});
+    TrainingJob job;
+    job.batch = random.one_of<std::int64_t>({1, 4, 64});
+    job.sequence = random.one_of<std::int64_t>({16, 512, 2048});
+    job.accumulate = random.one_of<std::int64_t>({1, 1, 2});
+    job.mesh = {.replicate = 1, .shard = gpus};
+    out.jobs = {job};
+    return out;
+}
+
+SearchQuestion question_about(const Case& about, Freedom free) {
+    SearchQuestion question{.question = {.model = about.model,
+                                         .tree = about.tree,
+                                         .policy = {},
+                                         .sweep_thresholds = false,
+                                         .wrap = {},
+                                         .jobs = about.jobs,
+                                         .cluster = about.cluster},
+                            .free = free};
+    question.fold = false;
+    question.limits.operations = std::numeric_limits<std::int64_t>::max() / 4;
+    return question;
+}
+
+constexpr Freedom units_only{.units = true,
+                             .reshard = false,
+                             .mesh = false,
+                             .checkpointing = false,
+                             .optimizer = false,
+                             .batch = false,
+                             .prefetch = false};
+
+/// Calls `each` with every plan of a job and its score.
+template <typename Each>
+void enumerate(const SearchQuestion& question, const Space& space, const TrainingJob& job, const Each& each) {
+    const ModelFacts facts = facts_of(question.question.model, question.question.tree);
+    const Setting setting(question, facts, space, 0, job);
+    Pattern pattern(space.slots.size(), 0);
+    for (bool more = true; more;) {
+        const WrapPlan plan = setting.plan_of(pattern);
+        each(setting, score_of(setting.evaluation(), plan, job));
+        more = false;
+        for (std::size_t s = 0; s < pattern.size() && !more; ++s) {
+            more = ++pattern[s] < space.uses[s].size();
+            pattern[s] = more ? pattern[s] : std::uint8_t{0};
+        }
+    }
+}
+
+void expect_exhaustive(Case about, Freedom free, Random& random) {
+    const Space space =
+        space_of(about.tree, {.fold = false, .reshard = free.reshard, .groups = false, .called = {}});
+    std::vector<Score> scores;
+    for (const TrainingJob& job : about.jobs) {
+        const SearchQuestion question = question_about(about, free);
+        enumerate(question, space, job, [&](const Setting& setting, const Score& score) {
+            scores.push_back(score);
+            // Whatever the limit, the bound is one.
+            EXPECT_LE(setting.bound().step_ns(score.allocated_bytes), score.step_ns);
+            EXPECT_LE(setting.bound().floor_bytes(), score.allocated_bytes);
+        });
+    }
+    const auto [least, most] = std::ranges::minmax_element(scores, {}, &Score::allocated_bytes);
+    // A budget somewhere between the smallest plan and the largest.
+    const std::int64_t limit =
+        least->allocated_bytes + (most->allocated_bytes - least->allocated_bytes) * random.below(5) / 4;
+    const ProcessEstimate process = estimate_process(about.cluster, about.jobs.front());
+    about.cluster.budget = Bytes{limit + process.context.value + process.nccl.value};
+    std::int64_t fastest = std::numeric_limits<std::int64_t>::max();
+    for (const Score& score : scores) {
+        fastest = score.allocated_bytes <= limit ? std::min(fastest, score.step_ns) : fastest;
+    }
+    const SearchResult result = search(question_about(about, free));
+    EXPECT_EQ(result.proof.best, fastest);
+    EXPECT_TRUE(result.proof.complete);
+    EXPECT_LE(result.proof.bound, fastest + (result.proof.limit_bytes < limit ? fastest : 0));
+}
+
+TEST(Search, FindsWhatExhaustiveSearchFinds) {
+    for (unsigned seed = 1; seed <= 12; ++seed) {
+        SCOPED_TRACE("seed " + std::to_string(seed));
+        Random random(seed);
+        expect_exhaustive(random_case(random, 9), units_only, random);
+    }
+}
+
+TEST(Search, FindsTheBestOf65536Plans) {
+    Random random(20261130);
+    expect_exhaustive(random_case(random, 16), units_only, random);
+}
+
+TEST(Search, FindsTheBestReshardingAndCheckpointing) {
+    for (unsigned seed = 1; seed <= 8; ++seed) {
+        SCOPED_TRACE("seed " + std::to_string(seed));
+        Random random(seed + 100);
+        Case about = random_case(random, 5);
+        const TrainingJob plain = about.jobs.front();
+        about.jobs.clear();
+        std::vector<std::string> blocks;
+        for (const ModuleIndex m : about.tree.children(about.model.root)) {
+            blocks.push_back(about.tree.path(m));
+        }
+        for (std::size_t chosen = 0; chosen < (std::size_t{1} << blocks.size()); ++chosen) {
+            TrainingJob job = plain;
+            for (std::size_t b = 0; b < blocks.size(); ++b) {
+                if ((chosen >> b & 1U) != 0) {
+                    job.activation_checkpointing.modules.push_back(blocks[b]);
+                }
+            }
+            about.jobs.push_back(std::move(job));
+        }
+        Freedom free = units_only;
+        free.reshard = true;
+        expect_exhaustive(std::move(about), free, random);
+    }
+}
+
+}  // namespace
+}  // namespace fsdplan
