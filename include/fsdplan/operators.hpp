@@ -49,6 +49,8 @@ struct Workload {
     Loss loss;  ///< of models with a head over a vocabulary
     /// What the input embedding gives takes gradients even where no parameter before it does.
     bool input_gradients = false;
+
+    friend bool operator==(const Workload&, const Workload&) = default;
 };
 
 /// Memory that an operator allocates. Views share it; parameters and the model's inputs are none.

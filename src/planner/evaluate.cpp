@@ -348,17 +348,35 @@ bool PlanResult::runs() const {
                                 [](const Diagnostic& d) { return d.severity != Severity::warning; });
 }
 
-Evaluation evaluation_of(const SweepQuestion& question, const ModelFacts& facts, const TrainingJob& job,
-                         const Cluster& cluster) {
-    Evaluation out{.model = question.model,
-                   .tree = question.tree,
+namespace {
+
+/// Everything but the operators.
+Evaluation estimates_of(const ModelGraph& model, const ModuleTree& tree, const ModelFacts& facts,
+                        const TrainingJob& job, const Cluster& cluster) {
+    Evaluation out{.model = model,
+                   .tree = tree,
                    .facts = facts,
                    .cluster = cluster,
-                   .activations = estimate_activations(question.tree, facts, job),
+                   .activations = estimate_activations(tree, facts, job),
                    .loss = estimate_loss(facts, job),
                    .work = {},
-                   .operators = operators_for(question.model, question.tree, job, cluster.gpu)};
-    out.work = work_of(question.tree, facts, out.activations, out.loss, job, cluster.gpu);
+                   .operators = {}};
+    out.work = work_of(tree, facts, out.activations, out.loss, job, cluster.gpu);
+    return out;
+}
+
+}  // namespace
+
+Evaluation evaluation_of(const SweepQuestion& question, const ModelFacts& facts, const TrainingJob& job,
+                         const Cluster& cluster) {
+    Evaluation out = estimates_of(question.model, question.tree, facts, job, cluster);
+    out.operators = operators_for(question.model, question.tree, job, cluster.gpu);
+    return out;
+}
+
+Evaluation evaluation_like(const Evaluation& known, const TrainingJob& job) {
+    Evaluation out = estimates_of(known.model, known.tree, known.facts, job, known.cluster);
+    out.operators = known.operators;
     return out;
 }
 

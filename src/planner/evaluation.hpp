@@ -22,6 +22,10 @@ struct Evaluation {
 Evaluation evaluation_of(const SweepQuestion& question, const ModelFacts& facts, const TrainingJob& job,
                          const Cluster& cluster);
 
+/// The same for another job on the same cluster that asks the same of the model's operators, which are not
+/// worked out again.
+Evaluation evaluation_like(const Evaluation& known, const TrainingJob& job);
+
 PlanResult evaluate(const Evaluation& about, const WrapPlan& plan, const TrainingJob& job);
 
 /// What a plan is, in words.

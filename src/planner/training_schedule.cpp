@@ -25,20 +25,23 @@ std::int64_t multiprocessors_of(const Gpu& gpu) {
 
 }  // namespace
 
+Workload workload_of(const ModuleTree& tree, const TrainingJob& job, const Gpu& gpu) {
+    return {.batch = job.batch,
+            .sequence = job.sequence,
+            .target_sequence = job.target_sequence,
+            .compute = job.param_dtype,
+            .multiprocessors = multiprocessors_of(gpu),
+            .attention = job.attention,
+            .loss = job.loss,
+            .input_gradients = job.activation_checkpointing.by_model(tree)};
+}
+
 OperatorGraph operators_for(const ModelGraph& model, const ModuleTree& tree, const TrainingJob& job,
                             const Gpu& gpu) {
     if (!model.operators || job.loss.kind == Loss::Kind::none) {
         return {};
     }
-    Workload workload{.batch = job.batch,
-                      .sequence = job.sequence,
-                      .target_sequence = job.target_sequence,
-                      .compute = job.param_dtype,
-                      .multiprocessors = multiprocessors_of(gpu),
-                      .attention = job.attention,
-                      .loss = job.loss,
-                      .input_gradients = job.activation_checkpointing.by_model(tree)};
-    OperatorGraph graph = model.operators(tree, workload);
+    OperatorGraph graph = model.operators(tree, workload_of(tree, job, gpu));
     // A loss that the user's loop works out is not transformers'.
     return job.loss.kind == Loss::Kind::shifted && !graph.loss_in_model ? OperatorGraph{} : graph;
 }

@@ -19,6 +19,9 @@ struct TrainingRun {
 /// one kind.
 std::optional<ModuleTree> tracked_by_units(const ModuleTree& tree, const WrapPlan& plan);
 
+/// What a job asks of the model's operators.
+Workload workload_of(const ModuleTree& tree, const TrainingJob& job, const Gpu& gpu);
+
 /// What the model computes in this job, where it is described; the closed formulas answer the rest.
 OperatorGraph operators_for(const ModelGraph& model, const ModuleTree& tree, const TrainingJob& job,
                             const Gpu& gpu);

@@ -105,7 +105,8 @@ constexpr Freedom units_only{.units = true,
 template <typename Each>
 void enumerate(const SearchQuestion& question, const Space& space, const TrainingJob& job, const Each& each) {
     const ModelFacts facts = facts_of(question.question.model, question.question.tree);
-    const Setting setting(question, facts, space, 0, job);
+    const Setting setting(question, space, 0, job,
+                          evaluation_of(question.question, facts, job, question.question.cluster));
     Pattern pattern(space.slots.size(), 0);
     for (bool more = true; more;) {
         const WrapPlan plan = setting.plan_of(pattern);

@@ -1,37 +1,14 @@
 #include "planner/search/explore.hpp"
 
 #include <algorithm>
-#include <atomic>
-#include <future>
-#include <thread>
 
 #include "planner/search/fronts.hpp"
+#include "planner/search/in_parallel.hpp"
 
 namespace fsdplan {
 namespace {
 
-constexpr std::size_t most_patterns = 20;  // that a setting starts from
-
-/// Calls `one` for each index, on as many threads as there are cores. The results do not hang on that.
-template <typename One>
-void in_parallel(std::size_t count, const One& one) {
-    const std::size_t threads =
-        std::clamp<std::size_t>(std::thread::hardware_concurrency(), 1, std::max<std::size_t>(1, count));
-    std::atomic<std::size_t> next = 0;
-    const auto work = [&] {
-        for (std::size_t i = next++; i < count; i = next++) {
-            one(i);
-        }
-    };
-    std::vector<std::future<void>> others;
-    for (std::size_t t = 1; t < threads; ++t) {
-        others.push_back(std::async(std::launch::async, work));
-    }
-    work();
-    for (std::future<void>& other : others) {
-        other.get();  // with what it threw
-    }
-}
+constexpr std::size_t most_patterns = 12;  // that a setting starts from
 
 bool runs(const WrapPlan& plan) {
     return std::ranges::none_of(plan.diagnostics,
@@ -82,13 +59,13 @@ bool Exploration::may_go_on(std::int64_t bound_ns) {
     return !stopped_;
 }
 
-Setting::Setting(const SearchQuestion& question, const ModelFacts& facts, const Space& space,
-                 std::size_t index, TrainingJob job)
+Setting::Setting(const SearchQuestion& question, const Space& space, std::size_t index, TrainingJob job,
+                 Evaluation about)
     : question_(question),
       space_(space),
       index_(index),
       job_(std::move(job)),
-      about_(evaluation_of(question.question, facts, job_, question.question.cluster)),
+      about_(std::move(about)),
       bound_(about_, reference(), job_) {}
 
 /// The user's own units, or where PyTorch refuses them the whole model as one.
@@ -98,6 +75,9 @@ WrapPlan Setting::reference() const {
 }
 
 WrapPlan Setting::plan_of(const Pattern& pattern) const {
+    if (!question_.free.units) {
+        return units_of(question_.question, job_);
+    }
     SweepQuestion drawn = question_.question;
     drawn.policy = policy_of(question_.question.tree, space_, pattern, runtime(job_.runtime).wraps_by_policy);
     return units_of(drawn, job_);

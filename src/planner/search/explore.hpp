@@ -55,9 +55,10 @@ private:
 /// The plans of one job.
 class Setting {
 public:
-    /// `question`, `facts` and `space` must outlive it.
-    Setting(const SearchQuestion& question, const ModelFacts& facts, const Space& space, std::size_t index,
-            TrainingJob job);
+    /// `question` and `space` must outlive it, and what `about` refers to; `about` is the evaluation of
+    /// `job`.
+    Setting(const SearchQuestion& question, const Space& space, std::size_t index, TrainingJob job,
+            Evaluation about);
 
     const TrainingJob& job() const { return job_; }
     const Evaluation& evaluation() const { return about_; }

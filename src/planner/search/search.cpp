@@ -3,18 +3,22 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <memory>
 #include <set>
 
 #include "planner/search/explore.hpp"
+#include "planner/search/in_parallel.hpp"
 #include "planner/search/settings.hpp"
+#include "planner/training_schedule.hpp"
 
 namespace fsdplan {
 namespace {
 
 constexpr std::size_t most_alternatives = 3;
 constexpr int most_rounds = 4;                  // of searching with less memory
+constexpr int most_rounds_back = 2;             // … and with more again
 constexpr std::size_t verified_in_a_round = 6;  // plans whose reserved memory is looked at
-constexpr std::size_t improved_settings = 3;
+constexpr std::size_t improved_settings = 2;
 
 /// By row: whether forward calls the module or one below it; empty when that is not known.
 std::vector<char> called_rows(const ForwardCalls& calls, const ModuleTree& tree) {
@@ -43,7 +47,9 @@ public:
     explicit Search(const SearchQuestion& question)
         : question_(question),
           facts_(facts_of(question.question.model, question.question.tree)),
-          exploration_(question, allocated_budget(question)) {}
+          exploration_(question, allocated_budget(question)),
+          next_limit_(exploration_.limit()),
+          too_much_(exploration_.limit()) {}
 
     SearchResult run() {
         for (const TrainingJob& job : question_.question.jobs) {
@@ -55,10 +61,7 @@ public:
         if (const Found* best = exploration_.best()) {
             out_.proof.best = in_units_of(*best, best->cost);
         }
-        for (int round = 0; round < most_rounds && !verify(); ++round) {
-            explore();
-            finish_small();
-        }
+        fit_reserve();
         prove();
         collect();
         return std::move(out_);
@@ -70,19 +73,33 @@ private:
     void make_settings() {
         const std::vector<TrainingJob> jobs = jobs_to_search(question_);
         const RuntimeInfo& info = runtime(first_job().runtime);
-        if (question_.free.units && info.has_units) {
-            const Evaluation first = evaluation_of(question_.question, facts_, first_job(), cluster());
-            const ForwardCalls& calls =
-                first.operators.calls.empty() ? question_.question.tree.calls : first.operators.calls;
-            space_ =
-                space_of(question_.question.tree, {.fold = question_.fold,
-                                                   .reshard = question_.free.reshard && !info.wraps_by_policy,
-                                                   .groups = question_.fold && !info.wraps_by_policy,
-                                                   .called = called_rows(calls, question_.question.tree)});
-        }
-        settings_.reserve(jobs.size());
+        std::vector<Evaluation> distinct;  // by what they ask of the operators
+        std::vector<std::size_t> like(jobs.size());
         for (std::size_t j = 0; j < jobs.size(); ++j) {
-            settings_.emplace_back(question_, facts_, space_, j, jobs[j]);
+            const Workload workload = workload_of(question_.question.tree, jobs[j], cluster().gpu);
+            const auto known = std::ranges::find(workloads_, workload);
+            like[j] = static_cast<std::size_t>(known - workloads_.begin());
+            if (known == workloads_.end()) {
+                workloads_.push_back(workload);
+                distinct.push_back(evaluation_of(question_.question, facts_, jobs[j], cluster()));
+            }
+        }
+        if (question_.free.units && info.has_units) {
+            const ForwardCalls& recorded = distinct.front().operators.calls;
+            space_ =
+                space_of(question_.question.tree,
+                         {.fold = question_.fold,
+                          .reshard = question_.free.reshard && !info.wraps_by_policy,
+                          .groups = question_.fold && !info.wraps_by_policy,
+                          .called = called_rows(recorded.empty() ? question_.question.tree.calls : recorded,
+                                                question_.question.tree)});
+        }
+        settings_.resize(jobs.size());
+        in_parallel(jobs.size(), [&](std::size_t j) {
+            settings_[j] = std::make_unique<Setting>(question_, space_, j, jobs[j],
+                                                     evaluation_like(distinct[like[j]], jobs[j]));
+        });
+        for (std::size_t j = 0; j < jobs.size(); ++j) {
             order_.push_back(j);
         }
         std::ranges::stable_sort(order_, {}, [&](std::size_t s) { return least_cost(s); });
@@ -90,16 +107,16 @@ private:
 
     const Cluster& cluster() const { return question_.question.cluster; }
     double least_cost(std::size_t setting) const {
-        return settings_[setting].least_cost(exploration_.limit());
+        return settings_[setting]->least_cost(exploration_.limit());
     }
 
     /// Settings by their bounds; those that cannot be better than what was found are left.
     void explore() {
         for (const std::size_t s : order_) {
             const bool worth = least_cost(s) < exploration_.best_cost();
-            if (worth && exploration_.may_go_on(settings_[s].bound().step_ns(exploration_.limit())) &&
+            if (worth && exploration_.may_go_on(settings_[s]->bound().step_ns(exploration_.limit())) &&
                 started_.insert(s).second) {
-                settings_[s].start(exploration_);
+                settings_[s]->start(exploration_);
             }
         }
         std::map<std::size_t, double> best_of;
@@ -122,7 +139,7 @@ private:
         for (std::size_t i = 0; i < std::min(ranked.size(), improved_settings); ++i) {
             const std::size_t s = ranked[i].second;
             if (least_cost(s) < exploration_.best_cost()) {
-                settings_[s].improve(exploration_);
+                settings_[s]->improve(exploration_);
             }
         }
     }
@@ -132,8 +149,8 @@ private:
         finished_.assign(settings_.size(), false);
         for (const std::size_t s : order_) {
             if (least_cost(s) < exploration_.best_cost() * (1.0 - question_.limits.gap) &&
-                exploration_.can_afford(settings_[s].plans())) {
-                finished_[s] = settings_[s].finish(question_.limits.gap, exploration_);
+                exploration_.can_afford(settings_[s]->plans())) {
+                finished_[s] = settings_[s]->finish(question_.limits.gap, exploration_);
             }
         }
     }
@@ -145,9 +162,9 @@ private:
         double plans = 0.0;
         bound_cost_ = exploration_.best_cost();
         for (std::size_t s = 0; s < settings_.size(); ++s) {
-            plans += settings_[s].plans();
+            plans += settings_[s]->plans();
             // What a finished setting left undone it left because of its bound.
-            const double least = finished_[s] ? settings_[s].left_cost() : least_cost(s);
+            const double least = finished_[s] ? settings_[s]->left_cost() : least_cost(s);
             const bool pruned = least >= exploration_.best_cost() * (1.0 - question_.limits.gap);
             proof.settings_pruned += !finished_[s] && pruned ? 1 : 0;
             proof.complete = proof.complete && (finished_[s] || pruned);
@@ -161,7 +178,7 @@ private:
 
     /// A cost as a step of this plan's tokens, or in bytes.
     std::int64_t in_units_of(const Found& plan, double cost) const {
-        const TrainingJob& job = settings_[plan.setting].job();
+        const TrainingJob& job = settings_[plan.setting]->job();
         const double tokens = question_.objective == Objective::memory
                                   ? 1.0
                                   : static_cast<double>(job.tokens() * job.accumulate);
@@ -169,7 +186,7 @@ private:
     }
 
     PlanResult full(const Found& found) {
-        const Setting& setting = settings_[found.setting];
+        const Setting& setting = *settings_[found.setting];
         PlanResult plan = evaluate(setting.evaluation(), setting.plan_of(found.pattern), setting.job());
         finish(plan, setting.job());
         if (question_.free.units && runtime(setting.job().runtime).has_units) {
@@ -188,27 +205,62 @@ private:
         plan.code = code_of(question_.question, plan, job);
     }
 
-    /// Whether one of the best plans fits with what its allocator may reserve. If not, the search goes on
-    /// with as much less as these plans have shown to be needed on top.
+    /// Searches with less memory until a plan fits with what its allocator may reserve, then with more again,
+    /// between what fitted and what did not.
+    void fit_reserve() {
+        bool fits = verify();
+        for (int round = 0; round < most_rounds && !fits && may_search(); ++round) {
+            search_up_to(next_limit_);
+            fits = verify();
+        }
+        for (int round = 0; round < most_rounds_back && chosen_ && may_search(); ++round) {
+            const std::int64_t enough = chosen_->score.allocated_bytes;
+            const std::int64_t between = (too_much_ - enough) / 2;
+            if (between < enough / 32) {
+                break;
+            }
+            search_up_to(enough + between);
+            if (!verify()) {
+                too_much_ = enough + between;
+            }
+        }
+        exploration_.limit_to(chosen_ ? std::max(chosen_->score.allocated_bytes, verified_limit_)
+                                      : next_limit_);
+    }
+
+    bool may_search() { return !exploration_.stopped() && !exploration_.found().empty(); }
+
+    void search_up_to(std::int64_t allocated_bytes) {
+        exploration_.limit_to(allocated_bytes);
+        explore();
+        finish_small();
+    }
+
+    /// Whether one of the best plans within the limit fits, so that none that is better is left to look at.
+    /// If not, `next_limit_` is as much less as these plans have shown to be needed on top.
     bool verify() {
-        std::vector<const Found*> ranked = fitting();
-        double share = 1.0;
+        const std::vector<const Found*> ranked = fitting();
+        double share = 0.0;
         for (std::size_t i = 0; i < std::min(ranked.size(), verified_in_a_round); ++i) {
-            const Setting& setting = settings_[ranked[i]->setting];
+            if (chosen_ && ranked[i]->cost >= chosen_->cost) {
+                return true;
+            }
+            const Setting& setting = *settings_[ranked[i]->setting];
             const PlanResult plan =
                 evaluate(setting.evaluation(), setting.plan_of(ranked[i]->pattern), setting.job());
             if (plan.fits == true) {
                 chosen_ = *ranked[i];
+                verified_limit_ = exploration_.limit();
                 return true;
             }
-            share = std::min(share, static_cast<double>(cluster().budget.count) /
+            too_much_ = std::min(too_much_, ranked[i]->score.allocated_bytes);
+            share = std::max(share, static_cast<double>(cluster().budget.count) /
                                         static_cast<double>(plan.process_bytes.high));
         }
-        if (ranked.empty() || exploration_.stopped()) {
-            return true;
+        if (!ranked.empty()) {
+            const auto largest = static_cast<double>(ranked.front()->score.allocated_bytes);
+            next_limit_ = static_cast<std::int64_t>(largest * std::min(share, 0.98));
         }
-        const auto largest = static_cast<double>(ranked.front()->score.allocated_bytes);
-        exploration_.limit_to(static_cast<std::int64_t>(largest * share));
         return false;
     }
 
@@ -297,7 +349,7 @@ private:
 
     void set_frontier() {
         const auto time = [&](const Found& one) {
-            const TrainingJob& job = settings_[one.setting].job();
+            const TrainingJob& job = settings_[one.setting]->job();
             return static_cast<double>(one.score.step_ns) /
                    static_cast<double>(job.tokens() * job.accumulate);
         };
@@ -319,7 +371,7 @@ private:
                                      .ns_per_token = fastest,
                                      .step_ns = one->score.step_ns,
                                      .label = pattern_label(question_.question.tree, space_, one->pattern),
-                                     .settings = settings_of(settings_[one->setting].job(), first_job())});
+                                     .settings = settings_of(settings_[one->setting]->job(), first_job())});
         }
     }
 
@@ -339,13 +391,17 @@ private:
     const SearchQuestion& question_;
     ModelFacts facts_;
     Space space_;
-    std::vector<Setting> settings_;
+    std::vector<Workload> workloads_;
+    std::vector<std::unique_ptr<Setting>> settings_;
     std::vector<std::size_t> order_;  // by their bounds
     std::set<std::size_t> started_;
     Exploration exploration_;
     double bound_cost_ = 0.0;
-    std::vector<bool> finished_;  // settings that were searched to their end
-    std::optional<Found> chosen_;
+    std::vector<bool> finished_;       // settings that were searched to their end
+    std::optional<Found> chosen_;      // by all that is known the best that fits
+    std::int64_t next_limit_;          // of the allocated peak
+    std::int64_t too_much_;            // … that did not fit
+    std::int64_t verified_limit_ = 0;  // of the search that found it
     SearchResult out_;
 };
 
