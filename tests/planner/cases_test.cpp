@@ -353,6 +353,7 @@ TEST(Case10, RowsOnEightRanks) {
 // 11: without a policy one unit is the whole model.
 TEST(Case11, NoWrappingGathersEverything) {
     const Case c("11-no-wrap-no-saving", DType::bfloat16);
+    EXPECT_EQ(c.tree.numel[0], c.expect.at("params").integer());
     SweepQuestion question{.model = c.model,
                            .tree = c.tree,
                            .policy = {},
@@ -374,6 +375,7 @@ TEST(Case11, NoWrappingGathersEverything) {
     const json::Value wrapped = c.expect.at("wrap_LlamaDecoderLayer");
     EXPECT_EQ(layers.units, wrapped.at("units").integer());
     EXPECT_EQ(layers.root_numel, wrapped.at("root_numel").integer());
+    EXPECT_EQ(std::ranges::count(layers.wrap.units, wrapped.at("layer_numel").integer(), &Unit::numel), 32);
     const Schedule units = schedule_of(question, layers);
     EXPECT_EQ(test::most_bytes(units, Category::unsharded, "model.layers.7", Mark::forward_begin,
                                Mark::forward_end),
@@ -433,6 +435,8 @@ TEST(Case16, LogitsOfALongSequence) {
     const LossBytes plain = estimate_loss(facts, job);
     EXPECT_EQ(plain.logits_numel, c.expect.at("logits_elements").integer());
     EXPECT_EQ(plain.logits, exactly(c.expect.at("bf16_bytes").integer()));
+    EXPECT_EQ(bytes_of(plain.logits_numel, DType::float32).count, c.expect.at("fp32_bytes").integer());
+    EXPECT_EQ(c.expect.at("fp32_bytes").integer(), 8 * c.expect.at("fp32_chunk_bytes_8_chunks").integer());
     // With the logits at least ten bytes an entry.
     EXPECT_GE(plain.logits.low + plain.loss.low, 10 * plain.logits_numel);
     job.loss = {.kind = Loss::Kind::chunked, .chunks = 8};
@@ -447,6 +451,12 @@ TEST(Case16, LogitsOfALongSequence) {
                                  .cluster = gpus(8)};
     const PlanResult plan = evaluate(question, units_of(question, job), job);
     EXPECT_EQ(term(plan, "logits").largest_bytes, c.expect.at("bf16_bytes").integer());
+    // On eight GPUs as many as on one.
+    EXPECT_FALSE(c.expect.at("sharded_by_fsdp").boolean());
+    TrainingJob alone = job;
+    alone.mesh = {.replicate = 1, .shard = 1};
+    const PlanResult one = evaluate(question, units_of(question, alone), alone);
+    EXPECT_EQ(term(one, "logits").largest_bytes, term(plan, "logits").largest_bytes);
 }
 
 // 17: of a mesh only the shard dimension divides.
@@ -575,6 +585,7 @@ TEST(Case20, ASparseModelIsDenseForFsdp) {
                                  .sweep_thresholds = false,
                                  .jobs = {job},
                                  .cluster = cluster};
+    EXPECT_EQ(c.tree.numel[0], c.expect.at("params").integer());
     const PlanResult plan = evaluate(question, units_of(question, job), job);
     EXPECT_EQ(plan.units, c.expect.at("units").integer());
     EXPECT_EQ(plan.root_numel, c.expect.at("root_numel").integer());
