@@ -7,6 +7,7 @@
 
 #include "base/file.hpp"
 #include "base/json.hpp"
+#include "fsdplan/decode.hpp"
 #include "fsdplan/planner.hpp"
 #include "planner/estimates.hpp"
 #include "support/schedule_bytes.hpp"
@@ -384,6 +385,42 @@ TEST(Case11, NoWrappingGathersEverything) {
                                Mark::post_backward),
               wrapped.at("gathered_bytes_root_plus_2").integer());
     EXPECT_EQ(state_bytes(units), state);
+}
+
+// 13: sizes tell the unit and the ranks; the model, not the log, tells the units.
+TEST(Case13, SizesOfATimeout) {
+    const std::string name = "13-decode-nccl-line";
+    const Case c(name);
+    const std::string file = (folder / name / "collectives.json").string();
+    const std::vector<ObservedCollective> observed = parse_collectives(read_text(file), file);
+    const SweepQuestion about{.model = c.model,
+                              .tree = c.tree,
+                              .policy = of_class("LlamaDecoderLayer"),
+                              .sweep_thresholds = false,
+                              .jobs = {job_on("fsdp2", *sharing_ranks(observed))},
+                              .cluster = gpus(*sharing_ranks(observed))};
+    const DecodeResult result = decode({.about = about, .other_units = true, .observed = observed});
+    EXPECT_EQ(result.world_size, c.expect.at("world_size").integer());
+    EXPECT_EQ(result.order.in_step, c.expect.at("ranks_in_step").boolean());
+    const json::Value expected = c.expect.at("matches");
+    ASSERT_EQ(result.matches.size(), expected.size());
+    auto match = result.matches.begin();
+    for (const json::Value want : expected.elements()) {
+        EXPECT_EQ(collective_kind(want.at("op").string()), match->op);
+        EXPECT_EQ(match->numel, want.at("numel").integer());
+        if (const auto class_name = want.find("class")) {
+            EXPECT_EQ(match->class_name, class_name->string());
+            EXPECT_EQ(match->count, want.at("count").integer());
+        }
+        if (const auto parameter = want.find("parameter")) {
+            EXPECT_EQ(match->parameter, parameter->string());
+        }
+        ++match;
+    }
+    // The units that explain both are those of the question.
+    for (const std::string& wrapped : c.document.root().at("settings").at("wrap").strings()) {
+        EXPECT_THAT(result.label, HasSubstr(wrapped));
+    }
 }
 
 // 15: the stored dtype decides about states, the compute dtype about what is gathered.
