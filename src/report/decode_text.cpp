@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <set>
 
 #include "base/quantity.hpp"
 #include "fsdplan/report.hpp"
@@ -94,22 +95,24 @@ std::string when(const DecodeMatch& match) {
 }
 
 std::string shown_ranks(const DecodeResult& result, const Sighting& sighting) {
-    std::vector<std::int64_t> ranks;
+    std::set<std::int64_t> ranks;
     for (const std::size_t i : sighting.observed) {
         if (result.observed[i].rank) {
-            ranks.push_back(*result.observed[i].rank);
+            ranks.insert(*result.observed[i].rank);
         }
     }
-    std::ranges::sort(ranks);
-    ranks.erase(std::ranges::unique(ranks).begin(), ranks.end());
     if (ranks.empty()) {
         return "seen";
     }
-    std::string text = ranks.size() == 1 ? "rank" : "ranks";
-    for (std::size_t i = 0; i < std::min(ranks.size(), most_ranks); ++i) {
-        text += (i == 0 ? " " : ", ") + std::to_string(ranks[i]);
+    std::string text;
+    std::size_t named = 0;
+    for (const std::int64_t rank : ranks) {
+        if (named++ < most_ranks) {
+            text += (text.empty() ? "" : ", ") + std::to_string(rank);
+        }
     }
-    return text + (ranks.size() > most_ranks ? fmt::format(" and {} more", ranks.size() - most_ranks) : "");
+    return (ranks.size() == 1 ? "rank " : "ranks ") + text +
+           (ranks.size() > most_ranks ? fmt::format(" and {} more", ranks.size() - most_ranks) : "");
 }
 
 std::string shown_size(const std::optional<std::int64_t>& numel) {

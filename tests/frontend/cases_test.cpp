@@ -1,8 +1,11 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "base/file.hpp"
 #include "base/json.hpp"
 #include "fsdplan/frontend.hpp"
+#include "support/temp_folder.hpp"
 
 // Questions of real users: tests/cases.
 namespace fsdplan {
@@ -51,6 +54,24 @@ TEST(Cases, AThresholdOfZeroWrapsNothing) {
         EXPECT_EQ(static_cast<std::int64_t>(plan.units[0].parameters.size()), unit.at("tensors").integer());
     }
     EXPECT_TRUE(expect.at("frontend_accelerate").at("resolved_policy").is_null());
+}
+
+TEST(Cases, AThresholdOfZeroIsWarnedOf) {
+    const Model model = read("02-size-policy-threshold-zero/tree.json");
+    const test::TempFolder folder;
+    const std::string file = (folder.path() / "fsdp.yaml").string();
+    write_file(file,
+               "distributed_type: FSDP\nfsdp_config:\n  fsdp_version: 1\n"
+               "  fsdp_auto_wrap_policy: SIZE_BASED_WRAP\n  fsdp_min_num_params: 0\n");
+    const auto accelerate = std::ranges::find(builtin::frontends(), "accelerate", &FrontendInfo::name);
+    ASSERT_NE(accelerate, builtin::frontends().end());
+    const FrontendPlan plan =
+        (*accelerate)->read(file, {.model = model.graph, .tree = model.tree, .job = {}, .ranks = 8});
+    const bool warned = std::ranges::any_of(plan.notes, [](const std::string& note) {
+        return note.find("of 0 means no wrapping at all") != std::string::npos;
+    });
+    const json::Document document = expectations("02-size-policy-threshold-zero");
+    EXPECT_EQ(warned, document.root().at("expect").at("warning_expected").boolean());
 }
 
 TEST(Cases, AModelsOwnListNamesAnAbsentClass) {

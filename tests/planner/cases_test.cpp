@@ -325,11 +325,23 @@ TEST(Case10, RowsOnEightRanks) {
     const auto shape_of = [&](std::string_view path) {
         return c.tree.tensors[at(*c.tree.find_parameter(path))].shape;
     };
+    const auto numbers = [](const json::Value& list) {
+        std::vector<std::int64_t> out;
+        for (const json::Value number : list.elements()) {
+            out.push_back(number.integer());
+        }
+        return out;
+    };
+    const auto with_rows = [&](std::string_view path, std::int64_t rows) {
+        std::vector<std::int64_t> shape = shape_of(path);
+        shape.front() = rows;
+        return shape;
+    };
     std::int64_t rank = 0;
     for (const json::Value shapes : c.expect.at("local_shape_by_rank").elements()) {
         for (const json::Value local : shapes.members()) {
             const RowShard shard = row_shard(shape_of(local.key()), 8, rank);
-            EXPECT_EQ(shard.owned_rows, (*local.elements().begin()).integer())
+            EXPECT_EQ(with_rows(local.key(), shard.owned_rows), numbers(local))
                 << local.key() << " on rank " << rank;
         }
         ++rank;
@@ -338,7 +350,7 @@ TEST(Case10, RowsOnEightRanks) {
     std::int64_t padded = 0;
     for (const json::Value local : c.expect.at("padded_shard_shape_every_rank").members()) {
         const RowShard shard = row_shard(shape_of(local.key()), 8, 7);
-        EXPECT_EQ(shard.padded_rows, (*local.elements().begin()).integer()) << local.key();
+        EXPECT_EQ(with_rows(local.key(), shard.padded_rows), numbers(local)) << local.key();
         padded += shard.padded_numel();
     }
     const SweepQuestion question{.model = c.model,
@@ -456,6 +468,7 @@ TEST(Case15, UpcastShardsDoubleTheStatesAndNotTheGathers) {
             // Each of 32 layers in forward and in backward, beside the root's embedding, head and norm.
             const Calls gathers = calls_of(plan, CollectiveKind::all_gather);
             EXPECT_EQ(gathers.size(), 2U);
+            EXPECT_EQ(layer_bytes % 2, 0);
             const auto layers = gathers.find({DType::bfloat16, layer_bytes / 2});
             ASSERT_NE(layers, gathers.end());
             EXPECT_EQ(layers->second, 64);
@@ -634,8 +647,9 @@ TEST(Case20, ASparseModelIsDenseForFsdp) {
                                                    Mark::pre_backward, Mark::post_backward);
     EXPECT_EQ(gathered, c.expect.at("gathered_root_plus_2_layers_bytes").integer());
     EXPECT_EQ(cluster.budget.count - states - gathered, c.expect.at("left_for_activations_bytes").integer());
-    // "model states and gathered units fit; activations decide"
-    EXPECT_FALSE(plan.fits.has_value());
+    const bool units_fit = states + gathered < cluster.budget.count;
+    EXPECT_EQ(units_fit && !plan.fits ? "model states and gathered units fit; activations decide" : "another",
+              c.expect.at("verdict").string());
 }
 
 }  // namespace

@@ -79,12 +79,13 @@ TEST(Decode, AGatherOfABlockIsInForwardAndInBackward) {
 
 TEST(Decode, AReductionOfTheRootIsTheLastOfAStep) {
     const Asked asked("gpt2", "fsdp2", 4);
-    const std::int64_t root = asked.tree.numel[0] - 12 * block;
-    const DecodeResult result = asked.decode({seen(reduce_scatter, root + 768 * 3, (root + 768 * 3) / 4)});
+    constexpr std::int64_t padding = std::int64_t{3} * 768;  // 50,257 rows on four ranks: three more
+    const std::int64_t root = asked.tree.numel[0] - 12 * block + padding;
+    const DecodeResult result = asked.decode({seen(reduce_scatter, root, root / 4)});
     ASSERT_EQ(result.matches.size(), 1U);
     const DecodeMatch& match = result.matches.front();
     EXPECT_THAT(match.units, ElementsAre(""));
-    EXPECT_EQ(match.padding, 768 * 3);  // 50,257 rows on four ranks: three more
+    EXPECT_EQ(match.padding, padding);
     EXPECT_EQ(match.positions.last, match.positions.of);
     EXPECT_THAT(match.passes, ElementsAre(std::pair(DecodedPass::reduction, 1)));
 }
