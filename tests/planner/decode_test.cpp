@@ -166,6 +166,30 @@ TEST(Decode, WhatNothingMatchesHasNeighbours) {
     EXPECT_EQ(result.nearest.front().class_name, "GPT2Block");
 }
 
+TEST(Decode, BothSizesCount) {
+    for (const auto& observed :
+         {seen(all_gather, block / 4, block + 4), seen(all_gather, block / 4 + 1, block)}) {
+        EXPECT_TRUE(Asked("gpt2", "fsdp2", 4).decode({observed}).matches.empty());
+    }
+}
+
+TEST(Decode, WhatNoPlanExplainsIsComparedWithTheAskedOne) {
+    const DecodeResult result = Asked("gpt2", "fsdp2", 4).decode({seen(all_gather, 11, 44)}, true);
+    EXPECT_GT(result.tried, 10);
+    EXPECT_EQ(result.job.runtime, "fsdp2");
+    EXPECT_EQ(result.units, 13);
+}
+
+TEST(Decode, ModulesOfOneCallAreOneUnit) {
+    // As torchtitan groups them: 4,096 of the norm and 128,256 x 4,096 of the head.
+    constexpr std::int64_t both = 4'096 + std::int64_t{128'256} * 4'096;
+    const DecodeResult result =
+        Asked("llama3-8b", "fsdp2", 8).decode({seen(all_gather, both / 8, both)}, true);
+    ASSERT_EQ(result.matches.size(), 1U);
+    EXPECT_EQ(result.matches.front().class_name, "LlamaRMSNorm + Linear");
+    EXPECT_THAT(result.matches.front().units, ElementsAre("model.norm, lm_head"));
+}
+
 TEST(Decode, OtherRanksThanTheJobHasAreSaid) {
     const DecodeResult result = Asked("gpt2", "fsdp2", 8).decode({seen(all_gather, block / 4, block)});
     EXPECT_FALSE(result.complete());
