@@ -31,6 +31,7 @@ std::string json_report(const SweepQuestion& question, const StepResult& result,
 std::string text_report(const SearchQuestion& question, const SearchResult& result);
 /// The same as JSON, `"command": "plan"`; what tools/python applies is in recommended/wrap_plan.
 std::string json_report(const SearchQuestion& question, const SearchResult& result, std::string_view version);
+
 /// What collectives belong to, for a terminal: each with its unit and pass, then whether the ranks are in
 /// step.
 std::string text_report(const SweepQuestion& question, const DecodeResult& result);

@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <array>
 
-#include "planner/decode.hpp"
+#include "planner/decode/decode.hpp"
 
 namespace fsdplan {
 namespace {

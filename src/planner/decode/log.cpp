@@ -6,7 +6,7 @@
 #include <set>
 #include <tuple>
 
-#include "planner/decode.hpp"
+#include "planner/decode/decode.hpp"
 
 // Lines of PyTorch's ProcessGroupNCCL and ProcessGroupWrapper. Their wording changes from version to version,
 // so that only what carries a value is looked for:

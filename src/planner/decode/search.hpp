@@ -3,7 +3,7 @@
 #include <optional>
 #include <vector>
 
-#include "planner/decode.hpp"
+#include "planner/decode/decode.hpp"
 
 namespace fsdplan {
 

@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <iterator>
 
-#include "planner/decode.hpp"
+#include "planner/decode/decode.hpp"
 
 namespace fsdplan {
 namespace {

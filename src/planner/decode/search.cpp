@@ -1,4 +1,4 @@
-#include "planner/decode_search.hpp"
+#include "planner/decode/search.hpp"
 
 #include <algorithm>
 

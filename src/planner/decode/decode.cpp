@@ -1,9 +1,9 @@
-#include "planner/decode.hpp"
+#include "planner/decode/decode.hpp"
 
 #include <algorithm>
 #include <iterator>
 
-#include "planner/decode_search.hpp"
+#include "planner/decode/search.hpp"
 #include "planner/evaluation.hpp"
 
 namespace fsdplan {

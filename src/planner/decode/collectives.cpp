@@ -3,7 +3,7 @@
 #include <cctype>
 #include <map>
 
-#include "planner/decode.hpp"
+#include "planner/decode/decode.hpp"
 
 namespace fsdplan {
 namespace {

@@ -1,7 +1,8 @@
+#include "base/json.hpp"
+
 #include <set>
 
-#include "base/json.hpp"
-#include "planner/decode.hpp"
+#include "planner/decode/decode.hpp"
 
 namespace fsdplan {
 namespace {

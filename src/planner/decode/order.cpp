@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "base/quantity.hpp"
-#include "planner/decode.hpp"
+#include "planner/decode/decode.hpp"
 
 namespace fsdplan {
 namespace {

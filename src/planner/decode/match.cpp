@@ -3,7 +3,7 @@
 #include <map>
 #include <tuple>
 
-#include "planner/decode.hpp"
+#include "planner/decode/decode.hpp"
 
 namespace fsdplan {
 namespace {
