@@ -88,7 +88,8 @@ void keep_shared(std::vector<DiffRow>& rows) {
 
 /// A sum that one side lacks is 0 there when the other summands of its kind are known.
 void complete_sums(std::vector<DiffRow>& rows) {
-    for (const std::string_view kind : {"collectives.", "memory.", "waits.", "peak.by_category."}) {
+    for (const std::string_view kind :
+         {"units_by_class.", "collectives.", "memory.", "waits.", "peak.by_category."}) {
         const auto known = [&](DiffValue DiffRow::*side) {
             return std::ranges::any_of(rows, [&](const DiffRow& row) {
                 return row.key.starts_with(kind) && row.*side != DiffValue{};

@@ -127,6 +127,9 @@ void add_results(const json::Value& root, const std::optional<json::Value>& plan
               "root_numel"}) {
             add(*plan, key, key, out);
         }
+        if (const std::optional<json::Value> counts = plan->given("units_by_class")) {
+            flatten(*counts, "units_by_class", out);
+        }
         add_sums(*plan, "collectives", "op", "count", out);
         add_sums(*plan, "memory", "term", "bytes", out);
         add_sums(*plan, "waits", "cause", "ns", out);

@@ -104,6 +104,21 @@ class Diff(unittest.TestCase):
         self.assertAlmostEqual(step["percent"], 100 * step["difference"] / step["before"])
         self.assertEqual(fsdplan("diff", before, before).stdout, "the same\n")
 
+    def test_results_of_all_commands_are_as_the_schema_says(self):
+        files = {"decode": ["--numel-in", "4", "--numel-out", "16"], "simulate": [], "sweep": [], "plan": []}
+        for command, words in files.items():
+            path = self.folder / f"{command}.json"
+            gpus = [] if command == "decode" else ["--gpus", "8", "--seq", "512"]
+            subprocess.run([FSDPLAN, command, "llama3.2-1b", *gpus, *words, "-o", str(path)], capture_output=True, timeout=300)
+            document = json.loads(path.read_text())
+            self.assertEqual(list(faults(document, SCHEMA, SCHEMA)), [], command)
+            del document["model"]
+            self.assertNotEqual(list(faults(document, SCHEMA, SCHEMA)), [], command)
+        before, after = (str(self.folder / f"{command}.json") for command in ("sweep", "plan"))
+        rows = {r["key"]: r for r in json.loads(fsdplan("diff", before, after, "--json", status=1).stdout)["results"]}
+        self.assertIn("step_ns", rows)
+        self.assertTrue(any(key.startswith("units_by_class.") for key in rows), list(rows))
+
     def test_the_written_file_is_what_is_printed(self):
         before = self.file("a.json", '{"zero_optimization": {"stage": 2}}')
         after = self.file("b.json", '{"zero_optimization": {"stage": 3}}')
