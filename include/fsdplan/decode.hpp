@@ -68,7 +68,7 @@ struct Sighting {
 enum class DecodedPart : std::uint8_t {
     unit,       ///< all of a unit's parameters, or gradients
     shard,      ///< one rank's piece of a unit's gradients, on its way across replicas
-    bucket,     ///< some of the gradients, in a bucket
+    bucket,     ///< some of the parameters or gradients
     parameter,  ///< one parameter that is no unit by itself, as when a state dict is put together
     small,      ///< of no unit: norms, counters, buffers
 };

@@ -45,8 +45,10 @@ std::string what_it_is(const DecodeMatch& match) {
             return fmt::format("one rank's piece of a {}'s gradients on its way across replicas{}: {}",
                                match.class_name, units, shown_units(match));
         case DecodedPart::bucket:
-            return fmt::format("a bucket of gradients of {}, one of {} of this size in a step",
-                               shown_units(match), match.count);
+            return fmt::format(
+                "{} of {}, one of {} of this size in a step",
+                match.op == CollectiveKind::all_gather ? "some parameters" : "a bucket of gradients",
+                match.units.empty() ? "the model" : shown_units(match), match.count);
         case DecodedPart::parameter:
             return fmt::format(
                 "{} ({}{}), {}: no unit by itself; a state dict, or a parameter that is reduced alone",
@@ -186,10 +188,13 @@ std::string text_report(const SweepQuestion& question, const DecodeResult& resul
                             : *result.order.in_step ? "yes: "
                                                     : "no: ") +
                                result.order.text);
-    text += row("Plan", fmt::format("{}, {} {}, {} units{}", result.label, result.job.runtime,
-                                    name(result.job.strategy), result.units,
-                                    result.tried > 1 ? fmt::format("; {} plans were tried", result.tried)
-                                                     : std::string()));
+    text +=
+        row("Plan", result.tried == 0
+                        ? std::string("none that PyTorch takes")
+                        : fmt::format("{}, {} {}, {} units{}", result.label, result.job.runtime,
+                                      name(result.job.strategy), result.units,
+                                      result.tried > 1 ? fmt::format("; {} plans were tried", result.tried)
+                                                       : std::string()));
     text += row("Model", fmt::format("{}, {} parameters", question.model.name,
                                      show_numel(question.tree.numel.front())));
     for (const std::string& note : result.notes) {

@@ -110,6 +110,25 @@ TEST(Decode, BucketsOfDdpAreNoUnits) {
     EXPECT_FALSE(result.world_size.has_value());
 }
 
+TEST(Decode, GradientsOfTheWholeModelAreNotSmall) {
+    const Asked asked("gpt2", "zero1", 4);
+    const std::int64_t all = asked.tree.numel[0];
+    const DecodeResult result = asked.decode({seen(all_reduce, all, all), seen(all_reduce, 1, 1)});
+    ASSERT_EQ(result.matches.size(), 2U);
+    EXPECT_EQ(result.matches[0].part, DecodedPart::unit);
+    EXPECT_THAT(result.matches[0].units, ElementsAre(""));
+    EXPECT_EQ(result.matches[1].part, DecodedPart::small);
+}
+
+TEST(Decode, RefusedUnitsAreSaid) {
+    // CLIP's root keeps a scalar, which FSDP cannot shard.
+    const DecodeResult result =
+        Asked("openai/clip-vit-large-patch14", "fsdp2", 4).decode({seen(all_gather, 11, 44)});
+    EXPECT_EQ(result.tried, 0);
+    EXPECT_THAT(result.notes, ElementsAre(HasSubstr("PyTorch refuses the asked units: ")));
+    EXPECT_FALSE(result.complete());
+}
+
 TEST(Decode, PiecesOfGradientsCrossReplicas) {
     const DecodeResult result =
         Asked("gpt2", "fsdp2", 4)

@@ -168,8 +168,9 @@ DecodeResult decode(const DecodeQuestion& question) {
         out.label =
             runtime(out.job.runtime).has_units ? label_of(about.tree, search.best->wrap) : "whole model";
         explain(about.tree, *search.best, search, out);
-    } else {
-        out.notes.emplace_back("PyTorch refuses these units, so that there is nothing to compare with");
+    }
+    if (!search.refusal.empty()) {
+        out.notes.push_back("PyTorch refuses the asked units: " + search.refusal);
     }
     out.order = rank_order(with_groups(out));
     note_sizes(out);

@@ -46,12 +46,14 @@ public:
             }
             planned_.emplace(std::move(name), &unit);
         }
+        whole_.numel = tree.numel.front();
     }
 
-    /// nullptr for a call of no unit.
+    /// nullptr for a call of no unit that is not of the whole model either.
     const Unit* of(const PredictedCall& predicted) {
         if (!predicted.unit) {
-            return nullptr;
+            const std::int64_t more = full_numel(predicted.call) - whole_.numel;
+            return more >= 0 && more < predicted.call.ranks ? &whole_ : nullptr;
         }
         const auto planned = planned_.find(*predicted.unit);
         if (planned != planned_.end()) {
@@ -66,6 +68,7 @@ private:
     const ModuleTree& tree_;
     std::map<std::string, const Unit*> planned_;
     std::map<std::string, Unit> own_;
+    Unit whole_{.module = ModuleIndex{0}, .modules = {ModuleIndex{0}}};
 };
 
 /// The most that a runtime adds to a unit: rows of each parameter for ranks that have none.
@@ -75,12 +78,16 @@ std::int64_t most_padding(const ModuleTree& tree, const Unit& unit, std::int64_t
         const Tensor& tensor = tree.tensors[at(t)];
         rows += tensor.shape.empty() ? 1 : row_shard(tensor.shape, ranks, 0).row_numel;
     }
+    rows = std::max<std::int64_t>(rows, 1);
     return rows > largest_total / ranks ? largest_total : rows * ranks;
 }
 
-DecodedPart part_of(const ModuleTree& tree, const CollectiveCall& call, const Unit* unit) {
+DecodedPart part_of(const ModuleTree& tree, const PredictedCall& predicted, const Unit* unit) {
+    const CollectiveCall& call = predicted.call;
     if (unit == nullptr) {
-        return DecodedPart::small;
+        const bool of_parameters =
+            call.kind == CollectiveKind::all_gather || predicted.pass == DecodedPass::reduction;
+        return of_parameters && full_numel(call) > 1 ? DecodedPart::bucket : DecodedPart::small;
     }
     if (call.group == RankGroup::replicate && full_numel(call) < unit->numel) {
         return DecodedPart::shard;
@@ -224,7 +231,7 @@ std::vector<DecodeMatch> matches_of(const ModuleTree& tree, const WrapPlan& plan
         const Unit* unit = units.of(predicted);
         DecodeMatch match{.sighting = sighting,
                           .op = predicted.call.kind,
-                          .part = part_of(tree, predicted.call, unit),
+                          .part = part_of(tree, predicted, unit),
                           .group = predicted.call.group,
                           .numel = full_numel(predicted.call)};
         if (unit != nullptr) {

@@ -13,9 +13,11 @@ struct Way {
     std::optional<Evaluation> evaluation{};
 };
 
-bool refused(const WrapPlan& plan) {
-    return std::ranges::any_of(plan.diagnostics,
-                               [](const Diagnostic& d) { return d.severity != Severity::warning; });
+/// nullptr when PyTorch takes the plan.
+const Diagnostic* refusal(const WrapPlan& plan) {
+    const auto error = std::ranges::find_if(
+        plan.diagnostics, [](const Diagnostic& d) { return d.severity != Severity::warning; });
+    return error == plan.diagnostics.end() ? nullptr : &*error;
 }
 
 /// The asked job as another runtime would have it.
@@ -121,7 +123,9 @@ private:
                                      .jobs = {way.job},
                                      .cluster = about.cluster};
         DecodedPlan plan{.job = way.job, .wrap = units_of(question, way.job), .calls = {}};
-        if (refused(plan.wrap)) {
+        ++asked_;
+        if (const Diagnostic* error = refusal(plan.wrap)) {
+            out_.refusal = asked_ == 1 ? error->message : out_.refusal;
             return;
         }
         ++out_.tried;
@@ -154,6 +158,7 @@ private:
     const std::vector<Sighting>& sightings_;
     ModelFacts facts_;
     DecodeSearch out_;
+    std::int64_t asked_ = 0;      // plans, the refused ones too
     std::int64_t explained_ = 0;  // by the best
     std::int64_t explainable_ = 0;
 };

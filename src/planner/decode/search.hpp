@@ -1,6 +1,7 @@
 #pragma once
 
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "planner/decode/decode.hpp"
@@ -17,6 +18,7 @@ struct DecodedPlan {
 struct DecodeSearch {
     std::optional<DecodedPlan> best;  ///< explains the most sightings; absent: PyTorch refuses all plans
     std::int64_t tried = 0;
+    std::string refusal;  ///< what PyTorch says about the asked units, if it refuses them
     /// By sighting: predicted sizes next to it in the plans that do not explain it.
     std::vector<std::vector<NearSize>> near;
 };
