@@ -23,6 +23,8 @@ struct DiffRow {
 
     bool changed() const { return before != after; }
     bool is_number() const;
+    /// Two integers whose difference is exact.
+    bool is_whole() const;
     /// after - before of two numbers
     double difference() const;
     /// … in percent of `before`; absent where that is not above 0 or one of both is no number.

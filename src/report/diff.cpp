@@ -1,6 +1,7 @@
 #include "fsdplan/diff.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <iterator>
 #include <map>
 #include <set>
@@ -119,10 +120,14 @@ bool DiffRow::is_number() const {
     return fsdplan::is_number(before) && fsdplan::is_number(after);
 }
 
+bool DiffRow::is_whole() const {
+    constexpr auto most = static_cast<double>(largest_total);
+    return std::holds_alternative<std::int64_t>(before) && std::holds_alternative<std::int64_t>(after) &&
+           std::abs(number(before)) <= most && std::abs(number(after)) <= most;
+}
+
 double DiffRow::difference() const {
-    const auto* a = std::get_if<std::int64_t>(&before);
-    const auto* b = std::get_if<std::int64_t>(&after);
-    return a != nullptr && b != nullptr ? static_cast<double>(*b - *a) : number(after) - number(before);
+    return number(after) - number(before);  // bytes and nanoseconds of a result are exact in a double
 }
 
 std::optional<double> DiffRow::percent() const {

@@ -97,7 +97,8 @@ void add_sums(const json::Value& from, std::string_view array, std::string_view 
     for (const json::Value row : rows->elements()) {
         const std::string key = joined(joined(std::string(array), row.at(name).string()), summand);
         const std::optional<json::Value> value = row.find(summand);
-        sums[key] += value ? value->integer(-largest_total, largest_total) : 1;  // a row for each call
+        std::int64_t& sum = sums[key];
+        sum = checked_add(sum, value ? value->integer(0, largest_total) : 1, row.where());  // 1: a row a call
     }
     for (const auto& [key, sum] : sums) {
         out.emplace_back(key, sum);

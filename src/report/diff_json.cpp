@@ -1,5 +1,3 @@
-#include <cmath>
-
 #include "fsdplan/diff.hpp"
 #include "report/json_writer.hpp"
 
@@ -30,8 +28,8 @@ void write_rows(JsonWriter& out, std::string_view key, const std::vector<DiffRow
         out.key("difference");
         if (!row.is_number()) {
             out.null();
-        } else if (std::holds_alternative<std::int64_t>(row.before)) {
-            out.value(std::int64_t{std::llround(row.difference())});
+        } else if (row.is_whole()) {
+            out.value(static_cast<std::int64_t>(row.difference()));
         } else {
             out.value(row.difference());
         }

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
+#include <limits>
 
 #include "base/quantity.hpp"
 #include "fsdplan/diff.hpp"
@@ -17,7 +19,7 @@ constexpr std::size_t headlines = 6;
 
 std::string shown_number(std::string_view key, std::int64_t value) {
     const std::string sign = value < 0 ? "-" : "";
-    const std::int64_t size = std::abs(value);
+    const std::int64_t size = std::abs(std::max(value, -std::numeric_limits<std::int64_t>::max()));
     if (key.ends_with("bytes")) {
         return sign + show_bytes(size);
     }
@@ -44,9 +46,8 @@ std::string change(const DiffRow& row) {
         return "";
     }
     const double difference = row.difference();
-    const bool whole = std::holds_alternative<std::int64_t>(row.before);
-    const std::string size = whole ? shown_number(row.key, std::llabs(std::llround(difference)))
-                                   : fmt::format("{:.6g}", std::abs(difference));
+    const std::string size = row.is_whole() ? shown_number(row.key, std::llround(std::abs(difference)))
+                                            : fmt::format("{:.6g}", std::abs(difference));
     const auto percent = row.percent();
     return (difference < 0 ? "-" : "+") + size + (percent ? fmt::format(" ({:+.1f} %)", *percent) : "");
 }
