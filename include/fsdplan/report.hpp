@@ -5,6 +5,7 @@
 #include <string>
 #include <string_view>
 
+#include "fsdplan/decode.hpp"
 #include "fsdplan/planner.hpp"
 #include "fsdplan/search.hpp"
 #include "fsdplan/simulate.hpp"
@@ -30,6 +31,12 @@ std::string json_report(const SweepQuestion& question, const StepResult& result,
 std::string text_report(const SearchQuestion& question, const SearchResult& result);
 /// The same as JSON, `"command": "plan"`; what tools/python applies is in recommended/wrap_plan.
 std::string json_report(const SearchQuestion& question, const SearchResult& result, std::string_view version);
+
+/// What collectives belong to, for a terminal: each with its unit and pass, then whether the ranks are in
+/// step.
+std::string text_report(const SweepQuestion& question, const DecodeResult& result);
+/// The same as JSON, `"command": "decode"`.
+std::string json_report(const SweepQuestion& question, const DecodeResult& result, std::string_view version);
 
 /// Throws Error(input) at `file` unless `json` is a result that this version can show: format, version, and
 /// every value that a report reads, with indices in range. Further keys are let through.

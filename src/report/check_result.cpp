@@ -43,7 +43,7 @@ void check_header(const json::Value& root) {
     }
     const json::Value command = root.at("command");
     if (command.string() != "sweep") {
-        command.fail("\"sweep\"");
+        command.fail("the result of a command that has a page, \"sweep\"");
     }
     strings(root, {"fsdplan"});
 }

@@ -181,7 +181,11 @@ private:
         Diagnostic d{.rule = WrapRule::mixed_requires_grad_in_target,
                      .severity = Severity::error,
                      .error_type = "ValueError",
-                     .unit = tree_.path(m)};
+                     .unit = tree_.path(m),
+                     .error_text = tree_.path(m) +
+                                   " has both parameters with requires_grad=True and False. "
+                                   "FSDP does not support wrapping such modules when "
+                                   "use_orig_params=False."};
         const auto& odd = trainable_.size() < frozen_.size() ? trainable_ : frozen_;
         for (const auto& [owner, k] : odd) {
             if (d.tensors.size() < most_tensors_named) {

@@ -1,6 +1,6 @@
 """Writes the inputs of tests/hostile as seeds of a fuzzer.
 
-usage: hostile_seeds.py checkpoint|module_tree|hf_config FOLDER
+usage: hostile_seeds.py checkpoint|module_tree|hf_config|log|diff FOLDER
 """
 
 import json
@@ -9,6 +9,7 @@ import sys
 import tempfile
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent.parent / "hostile"))
+import comparisons  # noqa: E402
 import gen  # noqa: E402
 
 # The first byte of a seed of checkpoint_fuzz says what the others are.
@@ -36,7 +37,25 @@ def hf_config(folder):
     return [path.read_bytes() for path in sorted(folder.glob("cfg_*/config.json"))]
 
 
-SEEDS = {"checkpoint": checkpoint, "module_tree": module_tree, "hf_config": hf_config}
+LARGEST_SEED = 4096  # a mutation of more bytes tells less
+
+
+def compared(folder, pattern):
+    comparisons.make(folder)
+    contents = [path.read_bytes() for path in sorted(folder.glob(pattern))]
+    return [content for content in contents if len(content) <= LARGEST_SEED]
+
+
+def log(folder):
+    return compared(folder, "comparisons_log_*") + compared(folder, "comparisons_lines_*")
+
+
+def diff(folder):
+    results = compared(folder, "comparisons_*.json")
+    return [before + b"\0" + after for before, after in zip(results, results[1:])]
+
+
+SEEDS = {"checkpoint": checkpoint, "module_tree": module_tree, "hf_config": hf_config, "log": log, "diff": diff}
 
 
 def main(kind, out):

@@ -1,4 +1,4 @@
-"""Feeds odd and hostile inputs to `fsdplan inspect`.
+"""Feeds odd and hostile inputs to `fsdplan inspect`, `decode` and `diff`.
 
 usage: check.py FSDPLAN
 
@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 
+import comparisons
 import gen
 import more
 import onnx_files
@@ -64,8 +65,8 @@ class Checker:
         self.failures += 1
         print(f"{name}: {message}")
 
-    def run(self, name, words, command="inspect"):
-        """Status, stdout and stderr; None after a failure that leaves nothing to check."""
+    def run(self, name, words, command="inspect", answers_no=False):
+        """Status, stdout and stderr; None after a failure that leaves nothing to check. `answers_no`: 1 is a status."""
         self.runs += 1
         folder = os.fsencode(self.folder)
         command = [self.program, command] + [
@@ -76,7 +77,7 @@ class Checker:
             self.fail(name, f"still running after {SLOWEST_S} s")
             return None
         text = done.stderr.decode("utf-8", "replace")
-        if done.returncode not in (0, 2, 3):
+        if done.returncode not in ((0, 1, 2, 3) if answers_no else (0, 2, 3)):
             self.fail(name, f"status {done.returncode}: {text[-2000:]}")
             return None
         return done.returncode, done.stdout, text
@@ -144,6 +145,18 @@ class Checker:
         if name in NOTES and not any(NOTES[name] in note for note in found["notes"]):
             self.fail(name, f"expected a note with {NOTES[name]!r}, found {found['notes']}")
 
+    def answered(self, case):
+        """A case for a command that may also answer no: refused with its cause, or answered in JSON."""
+        result = self.run(case.name, [*case.words, "--json"], case.command, answers_no=True)
+        if result is None:
+            return
+        if case.cause is not None or (case.either and result[0] == 2):
+            self.rejected(case.name, result, case.cause or "", "")
+        elif result[0] not in (0, 1):
+            self.fail(case.name, f"rejected: {result[2]}")
+        else:
+            json.loads(result[1])
+
     def further(self, case):
         text_only = "--tree" in case.words
         result = self.run(case.name, case.words + ([] if text_only else ["--json"]), case.command)
@@ -185,6 +198,8 @@ def main(program):
         version = subprocess.run([program, "--version"], capture_output=True, text=True, check=True).stdout
         for case in more.make(folder) + onnx_files.make(folder, "ONNX import: built" in version):
             checker.further(case)
+        for case in comparisons.make(folder):
+            checker.answered(case)
         print(f"{checker.runs} runs, {checker.failures} failures")
         return 1 if checker.failures or checker.runs < 400 else 0
 

@@ -7,6 +7,7 @@
 
 #include "base/file.hpp"
 #include "base/json.hpp"
+#include "fsdplan/decode.hpp"
 #include "fsdplan/planner.hpp"
 #include "planner/estimates.hpp"
 #include "support/schedule_bytes.hpp"
@@ -324,11 +325,23 @@ TEST(Case10, RowsOnEightRanks) {
     const auto shape_of = [&](std::string_view path) {
         return c.tree.tensors[at(*c.tree.find_parameter(path))].shape;
     };
+    const auto numbers = [](const json::Value& list) {
+        std::vector<std::int64_t> out;
+        for (const json::Value number : list.elements()) {
+            out.push_back(number.integer());
+        }
+        return out;
+    };
+    const auto with_rows = [&](std::string_view path, std::int64_t rows) {
+        std::vector<std::int64_t> shape = shape_of(path);
+        shape.front() = rows;
+        return shape;
+    };
     std::int64_t rank = 0;
     for (const json::Value shapes : c.expect.at("local_shape_by_rank").elements()) {
         for (const json::Value local : shapes.members()) {
             const RowShard shard = row_shard(shape_of(local.key()), 8, rank);
-            EXPECT_EQ(shard.owned_rows, (*local.elements().begin()).integer())
+            EXPECT_EQ(with_rows(local.key(), shard.owned_rows), numbers(local))
                 << local.key() << " on rank " << rank;
         }
         ++rank;
@@ -337,7 +350,7 @@ TEST(Case10, RowsOnEightRanks) {
     std::int64_t padded = 0;
     for (const json::Value local : c.expect.at("padded_shard_shape_every_rank").members()) {
         const RowShard shard = row_shard(shape_of(local.key()), 8, 7);
-        EXPECT_EQ(shard.padded_rows, (*local.elements().begin()).integer()) << local.key();
+        EXPECT_EQ(with_rows(local.key(), shard.padded_rows), numbers(local)) << local.key();
         padded += shard.padded_numel();
     }
     const SweepQuestion question{.model = c.model,
@@ -353,6 +366,7 @@ TEST(Case10, RowsOnEightRanks) {
 // 11: without a policy one unit is the whole model.
 TEST(Case11, NoWrappingGathersEverything) {
     const Case c("11-no-wrap-no-saving", DType::bfloat16);
+    EXPECT_EQ(c.tree.numel[0], c.expect.at("params").integer());
     SweepQuestion question{.model = c.model,
                            .tree = c.tree,
                            .policy = {},
@@ -374,6 +388,7 @@ TEST(Case11, NoWrappingGathersEverything) {
     const json::Value wrapped = c.expect.at("wrap_LlamaDecoderLayer");
     EXPECT_EQ(layers.units, wrapped.at("units").integer());
     EXPECT_EQ(layers.root_numel, wrapped.at("root_numel").integer());
+    EXPECT_EQ(std::ranges::count(layers.wrap.units, wrapped.at("layer_numel").integer(), &Unit::numel), 32);
     const Schedule units = schedule_of(question, layers);
     EXPECT_EQ(test::most_bytes(units, Category::unsharded, "model.layers.7", Mark::forward_begin,
                                Mark::forward_end),
@@ -382,6 +397,42 @@ TEST(Case11, NoWrappingGathersEverything) {
                                Mark::post_backward),
               wrapped.at("gathered_bytes_root_plus_2").integer());
     EXPECT_EQ(state_bytes(units), state);
+}
+
+// 13: sizes tell the unit and the ranks; the model, not the log, tells the units.
+TEST(Case13, SizesOfATimeout) {
+    const std::string name = "13-decode-nccl-line";
+    const Case c(name);
+    const std::string file = (folder / name / "collectives.json").string();
+    const std::vector<ObservedCollective> observed = parse_collectives(read_text(file), file);
+    const SweepQuestion about{.model = c.model,
+                              .tree = c.tree,
+                              .policy = of_class("LlamaDecoderLayer"),
+                              .sweep_thresholds = false,
+                              .jobs = {job_on("fsdp2", *sharing_ranks(observed))},
+                              .cluster = gpus(*sharing_ranks(observed))};
+    const DecodeResult result = decode({.about = about, .other_units = true, .observed = observed});
+    EXPECT_EQ(result.world_size, c.expect.at("world_size").integer());
+    EXPECT_EQ(result.order.in_step, c.expect.at("ranks_in_step").boolean());
+    const json::Value expected = c.expect.at("matches");
+    ASSERT_EQ(result.matches.size(), expected.size());
+    auto match = result.matches.begin();
+    for (const json::Value want : expected.elements()) {
+        EXPECT_EQ(collective_kind(want.at("op").string()), match->op);
+        EXPECT_EQ(match->numel, want.at("numel").integer());
+        if (const auto class_name = want.find("class")) {
+            EXPECT_EQ(match->class_name, class_name->string());
+            EXPECT_EQ(match->count, want.at("count").integer());
+        }
+        if (const auto parameter = want.find("parameter")) {
+            EXPECT_EQ(match->parameter, parameter->string());
+        }
+        ++match;
+    }
+    // The units that explain both are those of the question.
+    for (const std::string& wrapped : c.document.root().at("settings").at("wrap").strings()) {
+        EXPECT_THAT(result.label, HasSubstr(wrapped));
+    }
 }
 
 // 15: the stored dtype decides about states, the compute dtype about what is gathered.
@@ -417,6 +468,7 @@ TEST(Case15, UpcastShardsDoubleTheStatesAndNotTheGathers) {
             // Each of 32 layers in forward and in backward, beside the root's embedding, head and norm.
             const Calls gathers = calls_of(plan, CollectiveKind::all_gather);
             EXPECT_EQ(gathers.size(), 2U);
+            EXPECT_EQ(layer_bytes % 2, 0);
             const auto layers = gathers.find({DType::bfloat16, layer_bytes / 2});
             ASSERT_NE(layers, gathers.end());
             EXPECT_EQ(layers->second, 64);
@@ -433,6 +485,8 @@ TEST(Case16, LogitsOfALongSequence) {
     const LossBytes plain = estimate_loss(facts, job);
     EXPECT_EQ(plain.logits_numel, c.expect.at("logits_elements").integer());
     EXPECT_EQ(plain.logits, exactly(c.expect.at("bf16_bytes").integer()));
+    EXPECT_EQ(bytes_of(plain.logits_numel, DType::float32).count, c.expect.at("fp32_bytes").integer());
+    EXPECT_EQ(c.expect.at("fp32_bytes").integer(), 8 * c.expect.at("fp32_chunk_bytes_8_chunks").integer());
     // With the logits at least ten bytes an entry.
     EXPECT_GE(plain.logits.low + plain.loss.low, 10 * plain.logits_numel);
     job.loss = {.kind = Loss::Kind::chunked, .chunks = 8};
@@ -447,6 +501,12 @@ TEST(Case16, LogitsOfALongSequence) {
                                  .cluster = gpus(8)};
     const PlanResult plan = evaluate(question, units_of(question, job), job);
     EXPECT_EQ(term(plan, "logits").largest_bytes, c.expect.at("bf16_bytes").integer());
+    // On eight GPUs as many as on one.
+    EXPECT_FALSE(c.expect.at("sharded_by_fsdp").boolean());
+    TrainingJob alone = job;
+    alone.mesh = {.replicate = 1, .shard = 1};
+    const PlanResult one = evaluate(question, units_of(question, alone), alone);
+    EXPECT_EQ(term(one, "logits").largest_bytes, term(plan, "logits").largest_bytes);
 }
 
 // 17: of a mesh only the shard dimension divides.
@@ -575,6 +635,7 @@ TEST(Case20, ASparseModelIsDenseForFsdp) {
                                  .sweep_thresholds = false,
                                  .jobs = {job},
                                  .cluster = cluster};
+    EXPECT_EQ(c.tree.numel[0], c.expect.at("params").integer());
     const PlanResult plan = evaluate(question, units_of(question, job), job);
     EXPECT_EQ(plan.units, c.expect.at("units").integer());
     EXPECT_EQ(plan.root_numel, c.expect.at("root_numel").integer());
@@ -586,8 +647,9 @@ TEST(Case20, ASparseModelIsDenseForFsdp) {
                                                    Mark::pre_backward, Mark::post_backward);
     EXPECT_EQ(gathered, c.expect.at("gathered_root_plus_2_layers_bytes").integer());
     EXPECT_EQ(cluster.budget.count - states - gathered, c.expect.at("left_for_activations_bytes").integer());
-    // "model states and gathered units fit; activations decide"
-    EXPECT_FALSE(plan.fits.has_value());
+    const bool units_fit = states + gathered < cluster.budget.count;
+    EXPECT_EQ(units_fit && !plan.fits ? "model states and gathered units fit; activations decide" : "another",
+              c.expect.at("verdict").string());
 }
 
 }  // namespace

@@ -152,8 +152,9 @@ TEST(CheckResult, RefusesAnotherFormatVersionOrCommand) {
               R"(r.json#/format: expected "fsdplan.result", found "fsdplan.module-tree")");
     EXPECT_EQ(fault_of(changed(R"("version": 1)", R"("version": 2)")),
               "r.json#/version: expected version 1, found 2");
-    EXPECT_EQ(fault_of(changed(R"("command": "sweep")", R"("command": "decode")")),
-              R"(r.json#/command: expected "sweep", found "decode")");
+    EXPECT_EQ(
+        fault_of(changed(R"("command": "sweep")", R"("command": "decode")")),
+        R"(r.json#/command: expected the result of a command that has a page, "sweep", found "decode")");
 }
 
 TEST(CheckResult, RefusesIndicesOutOfRange) {

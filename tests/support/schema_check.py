@@ -8,7 +8,7 @@ is taken for checked that is not. Exit status: 0 all valid, 1 not.
 """
 import json, pathlib, sys
 
-SILENT = {"$schema", "$id", "$defs", "title", "description"}
+SILENT = {"$schema", "$id", "$defs", "title", "description", "then"}  # "if" looks at "then"
 TYPES = {"object": dict, "array": list, "string": str, "boolean": bool, "null": type(None)}
 
 
@@ -40,6 +40,12 @@ def faults(value, schema, root, where=""):
             continue
         elif keyword == "$ref":
             yield from faults(value, resolve(root, rule), root, where)
+        elif keyword == "allOf":
+            for part in rule:
+                yield from faults(value, part, root, where)
+        elif keyword == "if":
+            if not any(faults(value, rule, root, where)):
+                yield from faults(value, schema["then"], root, where)
         elif keyword == "type":
             names = rule if isinstance(rule, list) else [rule]
             if not any(has_type(value, n) for n in names):

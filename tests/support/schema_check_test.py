@@ -36,6 +36,11 @@ class Keywords(unittest.TestCase):
         self.assertEqual(check({"a": "x", "b": 1}, schema), [])
         self.assertEqual(len(check({"a": "x", "b": "y"}, schema)), 1)
 
+    def test_then_counts_where_if_holds(self):
+        schema = {"allOf": [{"if": {"properties": {"a": {"const": 1}}}, "then": {"required": ["b"]}}]}
+        self.assertEqual(check({"a": 1}, schema), ['/: the key "b" is missing'])
+        self.assertEqual(check({"a": 2}, schema), [])
+
     def test_an_unknown_keyword_is_not_passed_over(self):
         with self.assertRaises(ValueError):
             check({}, {"patternProperties": {}})
