@@ -13,7 +13,7 @@ from torch.utils.checkpoint import CheckpointPolicy, create_selective_checkpoint
 
 from .errors import Refused
 from .plan import Plan
-from .submodules import is_sharded, outermost_modules, replace
+from .submodules import is_checkpointing_layer, is_sharded, outermost_modules, replace
 
 _ATTENTION = ("aten::_scaled_dot_product", "aten::_flash_attention_forward", "aten::_efficient_attention_forward")
 
@@ -41,16 +41,12 @@ def _by_model(paths: tuple[str, ...], model: Any, options: dict[str, Any]) -> No
     model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False, **options})
     modules = outermost_modules(model)
     planned = {id(modules[path]) for path in paths}
-    layers = [module for module in model.modules() if _is_layer(module)]
+    layers = [module for module in model.modules() if is_checkpointing_layer(module)]
     if planned - {id(layer) for layer in layers}:
-        odd = next(path for path in paths if not _is_layer(modules[path]))
+        odd = next(path for path in paths if not is_checkpointing_layer(modules[path]))
         raise Refused(f"{odd} cannot checkpoint itself in this version of transformers, as the plan has it")
     for layer in layers:
         layer.gradient_checkpointing = id(layer) in planned
-
-
-def _is_layer(module: nn.Module) -> bool:
-    return any(cls.__name__ == "GradientCheckpointingLayer" for cls in type(module).__mro__)
 
 
 def _selective_contexts() -> Any:

@@ -272,7 +272,7 @@ class Recorder:
             versions["transformers"] = transformers
         return {
             "format": "fsdplan.runtime-golden", "version": 1, "case": case, "versions": versions,
-            "world": dist.get_world_size(), "rank": 0, "backend": "fake",
+            "world": dist.get_world_size(), "rank": 0, "backend": dist.get_backend(),
             "model_tree": self._plain.name + (f"@{dtype}" if dtype != "f32" else ""),
             "units": [self._settled_row(unit) for unit in self._units], "iterations": self._compressed(),
         }

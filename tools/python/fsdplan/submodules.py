@@ -46,3 +46,8 @@ def is_sharded(module: nn.Module) -> bool:
 def is_wrapped(module: nn.Module) -> bool:
     """By FSDP or a checkpoint."""
     return is_sharded(module) or hasattr(module, "_checkpoint_wrapped_module")
+
+
+def is_checkpointing_layer(module: nn.Module) -> bool:
+    """Whether transformers can checkpoint this very module's forward."""
+    return any(cls.__name__ == "GradientCheckpointingLayer" for cls in type(module).__mro__)

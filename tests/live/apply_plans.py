@@ -1,0 +1,113 @@
+#!/usr/bin/env python3
+"""Plans applied to twelve models of transformers on real ranks, and the training compared with the prediction.
+
+Each model gets a plan for FullyShardedDataParallel and one for fully_shard, on 2 and on 4 processes over gloo. It is applied by
+fsdplan.load(FILE).apply, and two steps are trained. The units must be those of the plan; rank 0 is recorded, and `fsdplan
+verify` compares every collective, its sizes, the shards and the bytes alive. Needs the packages of requirements.txt.
+
+usage: apply_plans.py --fsdplan PROGRAM [--only PATTERN] [--keep FOLDER]
+"""
+import argparse
+import contextlib
+import fnmatch
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import warnings
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE / "exporter"), str(HERE / "plans"), str(HERE.parents[1] / "tools" / "python")]
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ["CUDA_VISIBLE_DEVICES"] = ""  # the ranks talk over gloo
+warnings.filterwarnings("ignore")
+
+import real_models  # noqa: E402
+import torch  # noqa: E402
+import torch.distributed as dist  # noqa: E402
+import transformers  # noqa: E402
+from gloo import on_ranks  # noqa: E402
+from random_plans import features, random_plan  # noqa: E402
+
+import fsdplan  # noqa: E402
+from fsdplan.training import Loop, train  # noqa: E402
+from fsdplan.units import find_units  # noqa: E402
+
+transformers.logging.set_verbosity_error()
+
+MODELS = ("llama", "mistral", "qwen3", "mixtral", "gemma3", "gpt2", "bert", "t5", "bart", "vit", "whisper", "mamba")
+MUST_OCCUR = {
+    "FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD", "HYBRID_SHARD", "param_dtype", "reduce_dtype", "no_sync", "no checkpoints",
+    "checkpoints inside", "checkpoints outside", "checkpoints forward", "BACKWARD_PRE", "BACKWARD_POST", "none",
+    "forward prefetch", "use_orig_params True", "use_orig_params False", "reshard True", "reshard False", "reshard 2",
+    "mixed reshard", "groups", "forward lists", "backward lists",
+}
+
+
+def made(name):
+    torch.manual_seed(0)
+    model, args, kwargs = getattr(real_models, name)()
+    return model.train(), args, kwargs
+
+
+def apply_and_train(folder, case, name, plain):
+    """On every rank; rank 0 records."""
+    model, args, kwargs = made(name)
+    plan = fsdplan.load(folder / "plans" / f"{case}.json")
+    root = plan.apply(model)
+    check_units(plan, find_units(root))
+    optimizer = torch.optim.AdamW(root.parameters(), foreach=False)
+    recording = fsdplan.record(folder, name=case, model=root, optimizer=optimizer, plain=plain, inputs=(args, kwargs)) \
+        if dist.get_rank() == 0 else contextlib.nullcontext()
+    loop = Loop(iterations=2, micro_batches=plan.accumulate, synchronize="no_sync" if plan.no_sync else "sync")
+    with recording:
+        train(root, optimizer, args, kwargs, fsdplan.default_loss, loop)
+
+
+def check_units(plan, units):
+    planned = {frozenset(unit.modules): unit.numel for unit in plan.units}
+    found = {}
+    for unit in units:
+        rows = unit.row.get("layout", unit.row.get("params"))
+        found[frozenset(unit.paths)] = sum(torch.Size(row["shape"]).numel() for row in rows if "shape" in row)
+    assert planned == found, f"units {found} instead of {planned}"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    parser.add_argument("--fsdplan", required=True)
+    parser.add_argument("--only", default="*", help="shell pattern on cases, such as fsdp2_llama_*")
+    parser.add_argument("--keep", type=pathlib.Path, help="folder for the recordings instead of a temporary one")
+    parser.add_argument("--seed", default="1")
+    options = parser.parse_args()
+    with contextlib.ExitStack() as stack:
+        folder = options.keep or pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        (folder / "plans").mkdir(parents=True, exist_ok=True)
+        failed, seen, count = 0, set(), 0
+        for name in MODELS:
+            cases = [(f"{runtime}_{name}_w{world}", runtime, world) for runtime in ("fsdp1", "fsdp2") for world in (2, 4)]
+            cases = [case for case in cases if fnmatch.fnmatchcase(case[0], options.only)]
+            if not cases:
+                continue
+            model, args, kwargs = made(name)
+            plain = fsdplan.describe(model, args, kwargs, name=name)
+            for case, runtime, world in cases:
+                plan = random_plan(model, plain, real_models.UNITS[name], runtime, world, f"{options.seed} {case}")
+                document = {"format": "fsdplan.result", "version": 1, "command": "plan", "recommended": {"wrap_plan": plan}}
+                (folder / "plans" / f"{case}.json").write_text(json.dumps(document))
+                count, seen = count + 1, seen | features(plan)
+                if problem := on_ranks(world, apply_and_train, folder, case, name, plain):
+                    failed += 1
+                    print(f"{case}: {problem}", flush=True)
+        verified = subprocess.run([options.fsdplan, "verify", folder], check=False).returncode == 0
+    print(f"{count - failed} of {count} plans applied and trained")
+    if options.only == "*" and (missing := MUST_OCCUR - seen):
+        print(f"no plan has {', '.join(sorted(missing))}; choose another seed")
+        return 1
+    return 0 if verified and not failed else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
