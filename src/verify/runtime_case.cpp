@@ -131,6 +131,7 @@ private:
             out_.job.clip_norm = 2.0;
         }
         out_.job.offload = flag("cpu_offload", false);
+        out_.job.loss_in_model = flag("loss_in_model", false);
         const auto optim = case_.find("optim");
         out_.job.optimizer = {.kind = optim && optim->string() == "sgd" ? "sgd" : "adamw",
                               .implementation = Optimizer::Implementation::for_loop};

@@ -29,9 +29,11 @@ import torch  # noqa: E402
 import torch.distributed as dist  # noqa: E402
 import transformers  # noqa: E402
 from gloo import on_ranks  # noqa: E402
-from random_plans import features, random_plan  # noqa: E402
+from random_plans import features, random_plan, reads_by_hand  # noqa: E402
 
 import fsdplan  # noqa: E402
+from fsdplan.exporter import operator_tree  # noqa: E402
+from fsdplan.files import write_tree  # noqa: E402
 from fsdplan.training import Loop, train  # noqa: E402
 from fsdplan.units import find_units  # noqa: E402
 
@@ -75,6 +77,12 @@ def check_units(plan, units):
     assert planned == found, f"units {found} instead of {planned}"
 
 
+def export(folder, name):
+    """In place of the description. In a process of its own: one in which autograd has run cannot fork."""
+    model, args, kwargs = made(name)
+    write_tree(folder / "models" / f"{name}.json", operator_tree(model, (args, kwargs), name=name))
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--fsdplan", required=True)
@@ -101,6 +109,9 @@ def main():
                 if problem := on_ranks(world, apply_and_train, folder, case, name, plain):
                     failed += 1
                     print(f"{case}: {problem}", flush=True)
+            if reads_by_hand(model, plain) and (problem := on_ranks(1, export, folder, name)):
+                failed += 1
+                print(f"{name}: {problem}", flush=True)
         verified = subprocess.run([options.fsdplan, "verify", folder], check=False).returncode == 0
     print(f"{count - failed} of {count} plans applied and trained")
     if options.only == "*" and (missing := MUST_OCCUR - seen):

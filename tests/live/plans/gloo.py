@@ -8,8 +8,9 @@ import traceback
 
 import torch
 import torch.distributed as dist
+from torch.utils._python_dispatch import _disable_current_modes
 
-from fsdplan.compat import reduce_scatter_name
+from fsdplan.compat import gather_name, reduce_scatter_name
 from fsdplan.events import Patches
 
 
@@ -37,7 +38,7 @@ def _rank(rank, world, store, function, arguments):
     torch.set_num_threads(1)
     try:
         dist.init_process_group("gloo", rank=rank, world_size=world, store=dist.FileStore(store, world))
-        with _averages():
+        with _on_copies():
             function(*arguments)
         dist.barrier()
         dist.destroy_process_group()
@@ -49,21 +50,38 @@ def _rank(rank, world, store, function, arguments):
 
 
 @contextlib.contextmanager
-def _averages():
-    """gloo has no average, which fully_shard asks for: a sum, divided afterwards."""
+def _on_copies():
+    """The collectives of FSDP, on copies of their tensors.
+
+    gloo's threads hold a tensor for a moment longer than the call, and a recording that counts bytes would see them; nobody
+    counts the copies. And gloo has no average, which fully_shard asks for: a sum, divided afterwards.
+    """
+    def gather(original):
+        def tap(output_tensor, input_tensor, group=None, async_op=False):
+            with _disable_current_modes():
+                copy = torch.empty_like(output_tensor)
+                original(copy, input_tensor.clone(), group=group)
+                output_tensor.copy_(copy)
+        return tap
+
     def reduce_scatter(original):
         def tap(output, input, op=dist.ReduceOp.SUM, group=None, async_op=False):
-            work = original(output, input, op=_sum_for(op), group=group, async_op=async_op)
-            return _divided(output, op, group, work)
+            with _disable_current_modes():
+                copy = torch.empty_like(output)
+                original(copy, input.clone(), op=_sum_for(op), group=group)
+                output.copy_(copy).div_(_divisor(op, group))
         return tap
 
     def all_reduce(original):
         def tap(tensor, op=dist.ReduceOp.SUM, group=None, async_op=False):
-            work = original(tensor, op=_sum_for(op), group=group, async_op=async_op)
-            return _divided(tensor, op, group, work)
+            with _disable_current_modes():
+                copy = tensor.clone()
+                original(copy, op=_sum_for(op), group=group)
+                tensor.copy_(copy).div_(_divisor(op, group))
         return tap
 
     patches = Patches()
+    patches.wrap(dist, gather_name(), gather)
     patches.wrap(dist, reduce_scatter_name(), reduce_scatter)
     patches.wrap(dist, "all_reduce", all_reduce)
     try:
@@ -76,9 +94,5 @@ def _sum_for(op):
     return dist.ReduceOp.SUM if op == dist.ReduceOp.AVG else op
 
 
-def _divided(result, op, group, work):
-    if op == dist.ReduceOp.AVG:
-        if work is not None:
-            work.wait()
-        result.div_(dist.get_world_size(group))
-    return work
+def _divisor(op, group):
+    return dist.get_world_size(group) if op == dist.ReduceOp.AVG else 1

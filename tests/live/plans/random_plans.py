@@ -20,7 +20,7 @@ def random_plan(model: nn.Module, plain: fsdplan.Description, blocks: list[str],
     choice = _Choice(model, plain, matching(model, blocks), draw)
     hybrid = world == 4 and draw.random() < 0.3
     replicate = 2 if hybrid else 1
-    low = draw.random() < 0.5
+    low = draw.random() < 0.5 and not reads_by_hand(model, plain)  # their exports are of float32
     plan = {
         "runtime": runtime, "torch": "2.13", "mesh": {"replicate": replicate, "shard": world // replicate},
         "param_dtype": "bfloat16" if low else None, "reduce_dtype": "float32" if low and draw.random() < 0.5 else None,
@@ -47,6 +47,13 @@ def random_plan(model: nn.Module, plain: fsdplan.Description, blocks: list[str],
         "units": [{"modules": u, "numel": n, "reshard_after_forward": draw.choice(reshards) if usual == "some" else usual}
                   for u, n in zip(units, _numels(model, units))],
         "prefetch": choice.prefetch_lists(units)}
+
+
+def reads_by_hand(model: nn.Module, plain: fsdplan.Description) -> bool:
+    """Whether the forward reads weights of modules that it does not call, as only the operators of an export can say."""
+    called = set(plain.tree["forward_order"])
+    known = {id(p) for path, module in model.named_modules() if path in called for p in module.parameters(recurse=False)}
+    return any(id(p) not in known for p in model.parameters())
 
 
 def features(plan: dict) -> set[str]:

@@ -265,6 +265,8 @@ class Recorder:
             case["accum"] = self._accumulation[0]
         if self._tape.clipped:
             case["clip"] = True
+        if self._plain.loss_in_model:
+            case["loss_in_model"] = True
         if len(self._iterations) != 3:
             case["iters"] = len(self._iterations)
         versions = {"torch": torch_version()}
