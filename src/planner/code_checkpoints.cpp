@@ -50,7 +50,7 @@ public:
         }
         if (how_.mode == Mode::selective) {
             out_.imports += selective_imports;
-            out_.before += selective_function;
+            out_.definitions = selective_function;
         }
         if (!name_modules(paths)) {
             return std::nullopt;

@@ -10,6 +10,7 @@ namespace fsdplan {
 /// Python that checkpoints a job's activations. `before` and `after` stand round the code that shards.
 struct CheckpointCode {
     std::string imports;
+    std::string definitions;  ///< of functions
     std::string before;
     std::string after;
     bool wraps_before = false;  ///< modules are in wrappers when they are sharded

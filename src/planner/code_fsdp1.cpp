@@ -77,8 +77,8 @@ std::string fsdp1_code(const ModuleTree& tree, const TrainingJob& job, const Uni
                std::string(precision.empty() ? "" : ", MixedPrecision") +
                (prefetch.find("BackwardPrefetch.") == std::string::npos ? "" : ", BackwardPrefetch") +
                (job.offload ? ", CPUOffload" : "") + "\n";
-    std::string code = with_imports(imports, checkpoints->imports) + "\n" + mesh_lines(job) + before +
-                       checkpoints->before + "model = FSDP(\n    model,\n";
+    std::string code = with_imports(imports, checkpoints->imports) + "\n" + checkpoints->definitions +
+                       mesh_lines(job) + before + checkpoints->before + "model = FSDP(\n    model,\n";
     code += "    auto_wrap_policy=" + policy + ",\n";
     code += "    sharding_strategy=ShardingStrategy." + std::string(name(job.strategy)) + ",\n";
     if (!precision.empty()) {

@@ -196,9 +196,9 @@ std::string fsdp2_code(const ModuleTree& tree, const TrainingJob& job, const Uni
     imports += "from torch.distributed.fsdp import fully_shard" +
                std::string(precision.empty() ? "" : ", MixedPrecisionPolicy") +
                (job.offload ? ", CPUOffloadPolicy" : "") + "\n";
-    return with_imports(imports, checkpoints->imports) + "\n" + named + checkpoints->before +
-           mesh_lines(job) + calls.sharding(precision) + loop + calls.root() + *forward + *backward +
-           checkpoints->after;
+    return with_imports(imports, checkpoints->imports) + "\n" + checkpoints->definitions + named +
+           checkpoints->before + mesh_lines(job) + calls.sharding(precision) + loop + calls.root() +
+           *forward + *backward + checkpoints->after;
 }
 
 }  // namespace fsdplan
