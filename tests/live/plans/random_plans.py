@@ -76,13 +76,14 @@ class _Choice:
     def __init__(self, model: nn.Module, plain: fsdplan.Description, blocks: list[str], draw: random.Random) -> None:
         self._model, self._blocks, self._draw = model, blocks, draw
         self._calls = plain.tree["forward_order"]
+        self._flow = {row["call"]: set(row["from"]) for row in plain.tree["dataflow"]}
         self._order = post_order(model)
 
     def units(self) -> list[str]:
         """Children before parents."""
         draw = self._draw
         chosen = {path for path in self._blocks if draw.random() < 0.8}
-        inner = [name for block in self._blocks for name in self._children(block)]
+        inner = [name for block in self._blocks for name in self._children(block) if not self._is_added_to(name, block)]
         if draw.random() < 0.5:
             chosen |= {path for path in inner if draw.random() < 0.3}
         if draw.random() < 0.5:
@@ -146,6 +147,19 @@ class _Choice:
 
     def _children(self, block: str) -> list[str]:
         return [f"{block}.{name}" for name, _ in self._model.get_submodule(block).named_children()]
+
+    def _is_added_to(self, child: str, block: str) -> bool:
+        """Whether the block adds its own input to what this child returns, and nothing else computes behind the child.
+
+        The calls of leaves, which is all that a description has, look the same when the block returns the child's tensor as
+        it is; FSDP1's hooks then run in another order, and such a unit is predicted wrongly.
+        """
+        inside = {i for i, path in enumerate(self._calls) if self._inside(path, block)}
+        given = set().union(*(self._flow[call] for call in inside & set(self._flow))) - inside
+        readers = [sources for call, sources in self._flow.items() if call not in inside and sources & inside]
+        results = set().union(*readers) & inside
+        only = len(results) == 1 and all(sources & given for sources in readers)
+        return only and all(self._inside(self._calls[result], child) for result in results)
 
     @staticmethod
     def _inside(path: str, outer: str) -> bool:
