@@ -1,6 +1,6 @@
 """Random plans that PyTorch accepts, for any model: the wrap plan of docs/formats.md as a dictionary.
 
-Units are blocks, direct children of blocks and groups of them. A module can be one when the forward calls it once and nobody
+Units are blocks, their direct children, heads and norms behind them, and groups of these. A module can be one when the forward calls it once and nobody
 outside of it holds its parameters.
 """
 import collections
@@ -35,7 +35,7 @@ def random_plan(model: nn.Module, plain: fsdplan.Description, blocks: list[str],
         sharded = ["HYBRID_SHARD", "_HYBRID_SHARD_ZERO2"] if hybrid else ["FULL_SHARD", "FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD"]
         units = [[path] for path in choice.units()] + [[""]]
         return plan | {
-            "strategy": draw.choice(sharded), "use_orig_params": draw.random() < 0.5,
+            "strategy": draw.choice(sharded), "use_orig_params": draw.random() < 0.5 or not all(p.requires_grad for p in model.parameters()),
             "units": [{"modules": u, "numel": n} for u, n in zip(units, _numels(model, units))],
             "prefetch": {"backward": draw.choice(["BACKWARD_PRE", "BACKWARD_POST", "none"]), "forward": draw.random() < 0.5,
                          "limit_all_gathers": draw.random() < 0.7}}
@@ -87,8 +87,7 @@ class _Choice:
         if draw.random() < 0.5:
             chosen |= {path for path in inner if draw.random() < 0.3}
         if draw.random() < 0.5:
-            outer = [path for path in self._order if not any(self._inside(path, block) for block in self._blocks)]
-            chosen |= {path for path in outer if not any(self._inside(b, path) for b in self._blocks) and draw.random() < 0.3}
+            chosen |= {path for path in self._after_blocks() if draw.random() < 0.5}
         possible = self._possible()
         return [path for path in self._order if path in chosen & possible]
 
@@ -130,6 +129,12 @@ class _Choice:
             targets = [target for target in order[i + 1:i + 3] if self._draw.random() < 0.7]
             rows += [[path, targets]] if targets else []
         return rows
+
+    def _after_blocks(self) -> list[str]:
+        """Heads and norms. Those in front, such as embeddings, models ask for their dtype before they call them, and give
+        them tensors whose shape alone they read."""
+        last = max(i for i, path in enumerate(self._calls) if path in self._blocks)
+        return [path for path in dict.fromkeys(self._calls[last:]) if not any(self._inside(path, b) for b in self._blocks)]
 
     def _possible(self) -> set[str]:
         counts = collections.Counter(self._calls)
