@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """Plans applied to twelve models of transformers on real ranks, and the training compared with the prediction.
 
-Each model gets a plan for FullyShardedDataParallel and one for fully_shard, on 2 and on 4 processes over gloo. It is applied by
-fsdplan.load(FILE).apply, and two steps are trained. The units must be those of the plan; rank 0 is recorded, and `fsdplan
-verify` compares every collective, its sizes, the shards and the bytes alive. Needs the packages of requirements.txt.
+Each model gets plans of `fsdplan plan` and random ones, for FullyShardedDataParallel and for fully_shard, on 2 and on 4
+processes over gloo. A plan is applied by fsdplan.load(FILE).apply, and two steps are trained. The units must be those of the
+plan; rank 0 is recorded, and `fsdplan verify` compares every collective, its sizes, the shards and the bytes alive. Needs the
+packages of requirements.txt.
 
-usage: apply_plans.py --fsdplan PROGRAM [--only PATTERN] [--keep FOLDER]
+usage: apply_plans.py --fsdplan PROGRAM [--only PATTERN] [--keep FOLDER] [--seed SEED]
 """
 import argparse
 import contextlib
@@ -48,6 +49,16 @@ MUST_OCCUR = {
 }
 
 
+# Of `fsdplan plan`; case after case takes the next ones.
+OPTIONS = {
+    "fsdp1": ("--minimize memory", "--check --policy blocks --strategy SHARD_GRAD_OP --use-orig-params",
+              "--minimize memory --param-dtype none --accumulate 2", "--check --policy blocks --activation-checkpointing every:2"),
+    "fsdp2": ("--minimize memory --accumulate 2 --no-sync", "--check --policy blocks --reshard-after-forward false",
+              "--minimize memory --param-dtype none", "--check --policy blocks --activation-checkpointing blocks",
+              "--minimize time"),
+}
+
+
 def made(name):
     torch.manual_seed(0)
     model, args, kwargs = getattr(real_models, name)()
@@ -83,6 +94,18 @@ def export(folder, name):
     write_tree(folder / "models" / f"{name}.json", operator_tree(model, (args, kwargs), name=name))
 
 
+def searched_plan(program, folder, name, plain, runtime, world, number):
+    """What `fsdplan plan` writes for the model."""
+    tree, out = folder / "trees" / f"{name}.json", folder / "searched.json"
+    write_tree(tree, plain.tree)
+    options = OPTIONS[runtime][number % len(OPTIONS[runtime])]
+    line = [program, "plan", tree, "--runtime", runtime, "--torch", "2.13", "--gpu", "h100-sxm", "--gpus", str(world),
+            "--batch", "2", "--seq", "16", *options.split(), "-o", out]
+    done = subprocess.run(line, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"{options}: {done.stdout[-400:]}{done.stderr}"
+    return json.loads(out.read_text())
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--fsdplan", required=True)
@@ -92,20 +115,26 @@ def main():
     options = parser.parse_args()
     with contextlib.ExitStack() as stack:
         folder = options.keep or pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        (folder / "plans").mkdir(parents=True, exist_ok=True)
+        for part in ("plans", "trees"):
+            (folder / part).mkdir(parents=True, exist_ok=True)
         failed, seen, count = 0, set(), 0
-        for name in MODELS:
-            cases = [(f"{runtime}_{name}_w{world}", runtime, world) for runtime in ("fsdp1", "fsdp2") for world in (2, 4)]
+        for index, name in enumerate(MODELS):
+            cases = [(f"{runtime}_{name}_w{world}_{source}", runtime, world, source)
+                     for source in ("searched", "random") for runtime in OPTIONS for world in (2, 4)]
             cases = [case for case in cases if fnmatch.fnmatchcase(case[0], options.only)]
             if not cases:
                 continue
             model, args, kwargs = made(name)
             plain = fsdplan.describe(model, args, kwargs, name=name)
-            for case, runtime, world in cases:
-                plan = random_plan(model, plain, real_models.UNITS[name], runtime, world, f"{options.seed} {case}")
-                document = {"format": "fsdplan.result", "version": 1, "command": "plan", "recommended": {"wrap_plan": plan}}
+            for case, runtime, world, source in cases:
+                if source == "searched":
+                    document = searched_plan(options.fsdplan, folder, name, plain, runtime, world, 2 * index + world // 4)
+                else:
+                    plan = random_plan(model, plain, real_models.UNITS[name], runtime, world, f"{options.seed} {case}")
+                    document = {"format": "fsdplan.result", "version": 1, "command": "plan", "recommended": {"wrap_plan": plan}}
+                    seen |= features(plan)
                 (folder / "plans" / f"{case}.json").write_text(json.dumps(document))
-                count, seen = count + 1, seen | features(plan)
+                count += 1
                 if problem := on_ranks(world, apply_and_train, folder, case, name, plain):
                     failed += 1
                     print(f"{case}: {problem}", flush=True)

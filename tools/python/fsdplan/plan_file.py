@@ -1,4 +1,4 @@
-"""Reads the plan in a result of fsdplan (docs/formats.md, "Wrap plans")."""
+"""Reads the plan in a result of fsdplan (docs/formats.md)."""
 
 from __future__ import annotations
 
