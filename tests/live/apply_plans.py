@@ -2,15 +2,17 @@
 """Plans applied to twelve models of transformers on real ranks, and the training compared with the prediction.
 
 Each model gets plans of `fsdplan plan` and random ones, for FullyShardedDataParallel and for fully_shard, on 2 and on 4
-processes over gloo. A plan is applied by fsdplan.load(FILE).apply, and two steps are trained. The units must be those of the
-plan; rank 0 is recorded, and `fsdplan verify` compares every collective, its sizes, the shards and the bytes alive. Needs the
-packages of requirements.txt.
+processes over gloo. A plan is applied by fsdplan.load(FILE).apply, and two steps are trained while rank 0 is recorded.
+Compared are the units with their elements, and every collective with its unit, dtype, sizes and group: of a plan of `fsdplan
+plan` with what `fsdplan simulate --plan FILE` predicts; of a random one by `fsdplan verify`, together with shards, hooks and the
+bytes alive. Needs the packages of requirements.txt.
 
 usage: apply_plans.py --fsdplan PROGRAM [--only PATTERN] [--keep FOLDER] [--seed SEED]
 """
 import argparse
 import contextlib
 import fnmatch
+import itertools
 import json
 import os
 import pathlib
@@ -41,6 +43,7 @@ from fsdplan.units import find_units  # noqa: E402
 transformers.logging.set_verbosity_error()
 
 MODELS = ("llama", "mistral", "qwen3", "mixtral", "gemma3", "gpt2", "bert", "t5", "bart", "vit", "whisper", "mamba")
+SHORT = {"float32": "f32", "bfloat16": "bf16", "float16": "f16"}
 MUST_OCCUR = {
     "FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD", "HYBRID_SHARD", "param_dtype", "reduce_dtype", "no_sync", "no checkpoints",
     "checkpoints inside", "checkpoints outside", "checkpoints forward", "BACKWARD_PRE", "BACKWARD_POST", "none",
@@ -59,6 +62,14 @@ OPTIONS = {
 }
 
 
+# Cases whose collectives are predicted wrongly, and why. One that comes out right has to be taken out.
+GAPS = {
+    "fsdp2_mamba_*_searched": "weights that a forward reads by hand are known from an export in the same dtype alone",
+    "fsdp2_bart_w4_searched": "encoder.embed_positions reads the shape of its input alone: no gradient goes back, against the "
+                              "description",
+}
+
+
 def made(name):
     torch.manual_seed(0)
     model, args, kwargs = getattr(real_models, name)()
@@ -72,7 +83,7 @@ def apply_and_train(folder, case, name, plain):
     root = plan.apply(model)
     check_units(plan, find_units(root))
     optimizer = torch.optim.AdamW(root.parameters(), foreach=False)
-    recording = fsdplan.record(folder, name=case, model=root, optimizer=optimizer, plain=plain, inputs=(args, kwargs)) \
+    recording = fsdplan.record(folder / ("searched" if case.endswith("searched") else "random"), name=case, model=root, optimizer=optimizer, plain=plain, inputs=(args, kwargs)) \
         if dist.get_rank() == 0 else contextlib.nullcontext()
     loop = Loop(iterations=2, micro_batches=plan.accumulate, synchronize="no_sync" if plan.no_sync else "sync")
     with recording:
@@ -91,7 +102,7 @@ def check_units(plan, units):
 def export(folder, name):
     """In place of the description. In a process of its own: one in which autograd has run cannot fork."""
     model, args, kwargs = made(name)
-    write_tree(folder / "models" / f"{name}.json", operator_tree(model, (args, kwargs), name=name))
+    write_tree(folder / "random" / "models" / f"{name}.json", operator_tree(model, (args, kwargs), name=name))
 
 
 def searched_plan(program, folder, name, plain, runtime, world, number):
@@ -106,6 +117,39 @@ def searched_plan(program, folder, name, plain, runtime, world, number):
     return json.loads(out.read_text())
 
 
+def recorded_collectives(path):
+    """Of the second step."""
+    recording = json.loads(path.read_text())
+    step = recording["iterations"][-1]
+    step = recording["iterations"][step["same_as"]] if "same_as" in step else step
+    return [(e["e"], e.get("u", ""), e["dt"], e["in"], e["out"], e["g"]) for e in step["events"] if "dt" in e]
+
+
+def predicted_collectives(program, tree, plan, world):
+    line = [program, "simulate", tree, "--plan", plan, "--gpu", "h100-sxm", "--gpus", str(world), "--json"]
+    done = subprocess.run(line, capture_output=True, text=True, check=False)
+    assert done.returncode in (0, 1), done.stderr
+    return [(c["op"], c["unit"], SHORT[c["dtype"]], c["input_numel"], c["output_numel"], c["group_size"])
+            for c in json.loads(done.stdout)["collectives"]]
+
+
+def wrong_prediction(program, folder, case, name, world):
+    """The first collective that differs from the prediction, or None."""
+    predicted = predicted_collectives(program, folder / "trees" / f"{name}.json", folder / "plans" / f"{case}.json", world)
+    recorded = recorded_collectives(folder / "searched" / f"{case}.json")
+    found = next((f"collective {i}: predicted {p}, recorded {r}"
+                  for i, (p, r) in enumerate(itertools.zip_longest(predicted, recorded)) if p != r), None)
+    gap = next((reason for pattern, reason in GAPS.items() if fnmatch.fnmatchcase(case, pattern)), None)
+    if gap is None:
+        return found
+    return None if found else f"is predicted rightly now; take it out of GAPS ({gap})"
+
+
+def can_simulate_plans(program):
+    shown = subprocess.run([program, "simulate", "--help"], capture_output=True, text=True, check=True).stdout
+    return "--plan " in shown
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--fsdplan", required=True)
@@ -118,6 +162,7 @@ def main():
         for part in ("plans", "trees"):
             (folder / part).mkdir(parents=True, exist_ok=True)
         failed, seen, count = 0, set(), 0
+        predicts = can_simulate_plans(options.fsdplan)
         for index, name in enumerate(MODELS):
             cases = [(f"{runtime}_{name}_w{world}_{source}", runtime, world, source)
                      for source in ("searched", "random") for runtime in OPTIONS for world in (2, 4)]
@@ -135,14 +180,18 @@ def main():
                     seen |= features(plan)
                 (folder / "plans" / f"{case}.json").write_text(json.dumps(document))
                 count += 1
-                if problem := on_ranks(world, apply_and_train, folder, case, name, plain):
+                problem = on_ranks(world, apply_and_train, folder, case, name, plain)
+                if problem is None and source == "searched" and predicts:
+                    problem = wrong_prediction(options.fsdplan, folder, case, name, world)
+                if problem:
                     failed += 1
                     print(f"{case}: {problem}", flush=True)
             if reads_by_hand(model, plain) and (problem := on_ranks(1, export, folder, name)):
                 failed += 1
                 print(f"{name}: {problem}", flush=True)
-        verified = subprocess.run([options.fsdplan, "verify", folder], check=False).returncode == 0
-    print(f"{count - failed} of {count} plans applied and trained")
+        verified = subprocess.run([options.fsdplan, "verify", folder / "random"], check=False).returncode == 0
+    print(f"{count - failed} of {count} plans applied and trained" +
+          ("" if predicts else "; this fsdplan has no simulate --plan, so those that were searched for are not predicted"))
     if options.only == "*" and (missing := MUST_OCCUR - seen):
         print(f"no plan has {', '.join(sorted(missing))}; choose another seed")
         return 1
