@@ -119,7 +119,8 @@ def run_sweep(program, name):
     with tempfile.TemporaryDirectory() as folder:
         tree = pathlib.Path(folder) / "model.json"
         write_tree(tree, module_tree(getattr(real_models, model_name)()[0], model_name))
-        line = [program, "sweep", tree, "--json", "--gpu", "h100-sxm", "--gpus", "8", "--batch", "2", "--seq", "16", *options.split()]
+        line = [program, "sweep", tree, "--json", "--gpu", "h100-sxm", "--gpus", "8", "--batch", "2", "--seq", "16",
+                *options.split()]
         done = subprocess.run(line, capture_output=True, text=True, check=False)
         assert done.returncode in (0, 1), done.stderr
         for plan in json.loads(done.stdout)["plans"]:

@@ -1,7 +1,7 @@
 """Random plans that PyTorch accepts, for any model: the wrap plan of docs/formats.md as a dictionary.
 
-Units are blocks, their direct children, heads and norms behind them, and groups of these. A module can be one when the forward calls it once and nobody
-outside of it holds its parameters.
+Units are blocks, their direct children, heads and norms behind them, and groups of these. A module can be one when the
+forward calls it once and nobody outside of it holds its parameters.
 """
 import collections
 import random
@@ -20,7 +20,7 @@ def random_plan(model: nn.Module, plain: fsdplan.Description, blocks: list[str],
     choice = _Choice(model, plain, matching(model, blocks), draw)
     hybrid = world == 4 and draw.random() < 0.3
     replicate = 2 if hybrid else 1
-    low = draw.random() < 0.5 and not reads_by_hand(model, plain)  # their exports are of float32
+    low = draw.random() < 0.5
     plan = {
         "runtime": runtime, "torch": "2.13", "mesh": {"replicate": replicate, "shard": world // replicate},
         "param_dtype": "bfloat16" if low else None, "reduce_dtype": "float32" if low and draw.random() < 0.5 else None,
@@ -34,8 +34,9 @@ def random_plan(model: nn.Module, plain: fsdplan.Description, blocks: list[str],
     if runtime == "fsdp1":
         sharded = ["HYBRID_SHARD", "_HYBRID_SHARD_ZERO2"] if hybrid else ["FULL_SHARD", "FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD"]
         units = [[path] for path in choice.units()] + [[""]]
+        some_frozen = not all(parameter.requires_grad for parameter in model.parameters())
         return plan | {
-            "strategy": draw.choice(sharded), "use_orig_params": draw.random() < 0.5 or not all(p.requires_grad for p in model.parameters()),
+            "strategy": draw.choice(sharded), "use_orig_params": some_frozen or draw.random() < 0.5,
             "units": [{"modules": u, "numel": n} for u, n in zip(units, _numels(model, units))],
             "prefetch": {"backward": draw.choice(["BACKWARD_PRE", "BACKWARD_POST", "none"]), "forward": draw.random() < 0.5,
                          "limit_all_gathers": draw.random() < 0.7}}
@@ -47,13 +48,6 @@ def random_plan(model: nn.Module, plain: fsdplan.Description, blocks: list[str],
         "units": [{"modules": u, "numel": n, "reshard_after_forward": draw.choice(reshards) if usual == "some" else usual}
                   for u, n in zip(units, _numels(model, units))],
         "prefetch": choice.prefetch_lists(units)}
-
-
-def reads_by_hand(model: nn.Module, plain: fsdplan.Description) -> bool:
-    """Whether the forward reads weights of modules that it does not call, as only the operators of an export can say."""
-    called = set(plain.tree["forward_order"])
-    known = {id(p) for path, module in model.named_modules() if path in called for p in module.parameters(recurse=False)}
-    return any(id(p) not in known for p in model.parameters())
 
 
 def features(plan: dict) -> set[str]:

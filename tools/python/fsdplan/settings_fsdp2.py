@@ -93,9 +93,10 @@ class ShardedSettings:
                     for state in self._states.values() if getattr(state, attribute, ())}
 
         order = [path for path in post_order(self._model) if path in self._states]
+        grouped = any(len(unit.paths) > 1 for unit in self._units)  # "the next n" counts modules, and not units
         if forward := targets("_states_to_forward_prefetch"):
             inner = {path: its for path, its in forward.items() if path}
-            n = _window(inner, order)
+            n = None if grouped else _window(inner, order)
             if n is None or forward.get("", order[:1]) != order[:1]:
                 settings["forward_prefetch_lists"] = forward
             else:
@@ -103,7 +104,7 @@ class ShardedSettings:
                 if "" in forward:
                     settings["root_forward_prefetch"] = True
         if backward := targets("_states_to_backward_prefetch"):
-            n = _window(backward, order[::-1])
+            n = None if grouped else _window(backward, order[::-1])
             if n is None:
                 settings["backward_prefetch_lists"] = backward
             else:
