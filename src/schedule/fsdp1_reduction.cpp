@@ -4,9 +4,8 @@ namespace fsdplan::fsdp1 {
 namespace {
 
 // Unsharded, and reduced in the dtype that is kept: what was cast becomes the gradient.
-bool cast_stays(const Handle& h, const TrainingJob& job, const Emitter& emit) {
-    return !h.sharded() && !emit.is_live(h.shard_gradient) &&
-           (h.settings.reduce == h.settings.orig || job.fsdp1.keep_low_precision_gradients);
+bool cast_stays(const Handle& h, const TrainingJob& job) {
+    return !h.sharded() && (h.settings.reduce == h.settings.orig || job.fsdp1.keep_low_precision_gradients);
 }
 
 void divide(const Handle& h, double factor, std::int64_t numel, Stream stream, Emitter& emit) {
@@ -72,6 +71,29 @@ void reduce_unsharded(Handle& h, Emitter& emit) {
     }
 }
 
+// The sum of the micro-batches so far is reduced again, cast to the dtype of the reduction and back.
+void reduce_kept(Handle& h, const TrainingJob& job, Emitter& emit) {
+    const bool is_cast = h.settings.reduce != h.settings.orig && !job.fsdp1.keep_low_precision_gradients;
+    const std::int32_t cast = h.cast_gradient >= 0 ? h.cast_gradient : h.flat_gradient;
+    const std::int64_t bytes = bytes_of(h.numel, h.settings.reduce).count;
+    if (is_cast) {
+        emit.allocate(cast);
+        emit.copy(bytes, h.unit, post_backward_stream);
+    }
+    divide(h, h.predivide, h.numel, post_backward_stream, emit);
+    emit.issue(h.all_reduce, h.unit, post_backward_stream);
+    divide(h, h.postdivide, h.numel, post_backward_stream, emit);
+    if (is_cast) {
+        emit.copy(bytes, h.unit, post_backward_stream);
+        emit.free(cast);
+    }
+}
+
+// An unsharded gradient of an earlier micro-batch that was reduced and is in a buffer of its own.
+bool keeps_reduced(const Handle& h, const Emitter& emit) {
+    return !h.sharded() && emit.is_live(h.shard_gradient);
+}
+
 }  // namespace
 
 void assemble(Handle& h, Emitter& emit) {
@@ -94,10 +116,21 @@ void assemble(Handle& h, Emitter& emit) {
     h.has_gradient = true;
 }
 
+void accumulate(Handle& h, Emitter& emit) {
+    emit.release(h.fresh_gradient);
+    if (keeps_reduced(h, emit)) {
+        emit.release(h.flat_gradient);
+    }
+}
+
 void reduce(Handle& h, const TrainingJob& job, Emitter& emit) {
     emit.after(post_backward_stream, views_stream);
+    if (keeps_reduced(h, emit)) {
+        reduce_kept(h, job, emit);
+        return;
+    }
     if (h.cast_gradient >= 0) {
-        emit.allocate(cast_stays(h, job, emit) ? h.shard_gradient : h.cast_gradient);
+        emit.allocate(cast_stays(h, job) ? h.shard_gradient : h.cast_gradient);
         emit.copy(bytes_of(h.numel, h.settings.param).count, h.unit, post_backward_stream);
     }
     if (h.sharded()) {

@@ -9,6 +9,9 @@ namespace fsdplan::fsdp1 {
 /// The gradients of the members are concatenated into that of the flat parameter.
 void assemble(Handle& h, Emitter& emit);
 
+/// What autograd has computed beside an unsharded gradient that is kept has been added to that, in its dtype.
+void accumulate(Handle& h, Emitter& emit);
+
 /// Reduces the gradient of the flat parameter.
 void reduce(Handle& h, const TrainingJob& job, Emitter& emit);
 

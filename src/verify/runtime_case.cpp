@@ -131,6 +131,7 @@ private:
             out_.job.clip_norm = 2.0;
         }
         out_.job.offload = flag("cpu_offload", false);
+        out_.job.loss_in_model = flag("loss_in_model", false);
         const auto optim = case_.find("optim");
         out_.job.optimizer = {.kind = optim && optim->string() == "sgd" ? "sgd" : "adamw",
                               .implementation = Optimizer::Implementation::for_loop};
@@ -202,15 +203,20 @@ private:
                 groups.push_back(group.strings());
             }
         }
-        for (const std::string& name : names) {
-            const bool in_group = std::ranges::any_of(
-                groups, [&](const auto& group) { return std::ranges::find(group, name) != group.end(); });
-            if (!in_group) {
-                spec.calls.push_back({.modules = {name}});
-            }
-        }
+        // A group is called in the place of the last of its modules.
+        std::vector<std::size_t> left;
         for (const std::vector<std::string>& group : groups) {
-            spec.calls.push_back({.modules = group, .list = true});
+            left.push_back(group.size());
+        }
+        for (const std::string& name : names) {
+            const auto group = std::ranges::find_if(groups, [&](const auto& modules) {
+                return std::ranges::find(modules, name) != modules.end();
+            });
+            if (group == groups.end()) {
+                spec.calls.push_back({.modules = {name}});
+            } else if (--left[static_cast<std::size_t>(group - groups.begin())] == 0) {
+                spec.calls.push_back({.modules = *group, .list = true});
+            }
         }
         if (!is_fsdp1_) {
             spec.calls.push_back({.modules = {""}});
@@ -242,7 +248,7 @@ private:
         };
         const bool is_root = unit.path.empty();
         const auto by_unit = case_.find("reshard_by_unit");
-        const auto own = by_unit ? by_unit->find(unit.path) : std::nullopt;
+        const auto own = by_unit ? by_unit->find(unit_name(unit)) : std::nullopt;
         const auto root = case_.find("root_reshard_after_forward");
         if (own) {
             reshard(*own);
@@ -284,6 +290,32 @@ private:
             out_.job.fsdp2.backward_prefetch =
                 lists({order.rbegin(), order.rend()}, static_cast<std::size_t>(n->integer(0, 1 << 16U)));
         }
+        if (const auto rows = case_.find("forward_prefetch_lists")) {
+            out_.job.fsdp2.forward_prefetch = listed(*rows);
+        }
+        if (const auto rows = case_.find("backward_prefetch_lists")) {
+            out_.job.fsdp2.backward_prefetch = listed(*rows);
+        }
+    }
+
+    static Fsdp2Options::PrefetchLists listed(const json::Value& rows) {
+        Fsdp2Options::PrefetchLists out;
+        for (const json::Value targets : rows.members()) {
+            out.emplace_back(targets.key(), targets.strings());
+        }
+        return out;
+    }
+
+    /// As recordings name units: the paths of a fully_shard list in the order of the tree, joined by commas.
+    std::string unit_name(const Unit& unit) const {
+        std::string joined;
+        for (std::size_t m = 0; m < tree_.size() && unit.modules.size() > 1; ++m) {
+            const auto module = static_cast<ModuleIndex>(m);
+            if (std::ranges::find(unit.modules, module) != unit.modules.end()) {
+                joined += (joined.empty() ? "" : ",") + tree_.path(module);
+            }
+        }
+        return unit.modules.size() > 1 ? joined : unit.path;
     }
 
     json::Value case_;

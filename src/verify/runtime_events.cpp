@@ -90,6 +90,8 @@ private:
                     break;
                 case OpKind::mark:
                     add(out, mark(op));
+                    // Backward begins with a gradient of the loss that autograd makes.
+                    computed_ = static_cast<Mark>(op.detail) == Mark::loss;
                     break;
                 default:
                     break;

@@ -200,12 +200,6 @@ def hooked(model):
     return root
 
 
-def far_prefetch(model):
-    root = sharded(model)
-    root.b.set_modules_to_forward_prefetch([root.a])
-    return root
-
-
 def ran(model):
     root = sharded(model)
     root(batch())
@@ -223,7 +217,6 @@ LOOPS = [
     (lambda m: flat(m, ignored_states=[m.c.bias]), adamw, step, "FSDP ignores parameters"),
     (lambda m: sharded(m, ignored_params={m.c.bias}), adamw, step, "fully_shard ignores c.bias"),
     (hooked, adamw, step, "all-reduce hook"),
-    (far_prefetch, adamw, step, "prefetches"),
     (ran, adamw, step, "has run a forward already"),
     (half, adamw, step, "fully_shard uses 1 x 4 of 8 ranks"),
     (sharded, lambda r: torch.optim.SGD(r.parameters(), lr=1, momentum=0.9), step, "momentum=0.9"),

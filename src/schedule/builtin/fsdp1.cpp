@@ -351,8 +351,7 @@ private:
     }
 
     void post_backward(Handle& h) {
-        // A second flat gradient has been added to the first.
-        emit_.release(h.fresh_gradient);
+        accumulate(h, emit_);
         emit_.mark(Mark::post_backward, h.unit, h.has_gradient ? 1 : 0);
         emit_.host(HostWork::unit_hook, h.unit);
         h.state = Handle::State::backward_post;

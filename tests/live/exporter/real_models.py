@@ -32,6 +32,16 @@ def llama_lora():
     return model, (), batch
 
 
+def mistral():
+    config = T.MistralConfig(**DECODER, sliding_window=8)
+    return T.MistralForCausalLM(config), (), {"input_ids": ids(257, 2, 16), "labels": ids(257, 2, 16)}
+
+
+def qwen3():
+    config = T.Qwen3Config(**DECODER, head_dim=16)
+    return T.Qwen3ForCausalLM(config), (), {"input_ids": ids(257, 2, 16), "labels": ids(257, 2, 16)}
+
+
 def mixtral():
     config = T.MixtralConfig(**DECODER, num_local_experts=4, num_experts_per_tok=2)
     return T.MixtralForCausalLM(config), (), {"input_ids": ids(257, 2, 16)}
@@ -183,6 +193,8 @@ def unet():
 UNITS = {
     "llama": ["model.layers.*"],
     "llama_lora": ["base_model.model.model.layers.*"],
+    "mistral": ["model.layers.*"],
+    "qwen3": ["model.layers.*"],
     "mixtral": ["model.layers.*"],
     "gemma3": ["model.layers.*"],
     "gpt2": ["transformer.h.*"],

@@ -6,6 +6,7 @@ Only what differs from a default is written (README of the schema). What the for
 from __future__ import annotations
 
 import functools
+from collections.abc import Collection
 from typing import Any
 
 import torch
@@ -17,9 +18,10 @@ from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import Checkpoi
 from .compat import FSDPModule
 from .errors import Refused
 from .models import refuse_compiled
-from .names import clean, post_order
+from .names import clean, innermost_modules, post_order
 from .settings_fsdp1 import FlatSettings
 from .settings_fsdp2 import ShardedSettings
+from .submodules import is_checkpointing_layer
 from .uniform import uniform
 from .units import Unit, engine_of
 
@@ -35,18 +37,21 @@ def read_case(root: nn.Module, units: list[Unit], optimizer: torch.optim.Optimiz
             settings["debug_detail"] = True
     else:
         settings |= ShardedSettings(root, units).read()
-    if (checkpointing := read_checkpointing(root)) is not None:
+    wrapped = {path for unit in units for path in unit.paths}
+    if (checkpointing := read_checkpointing(root, wrapped)) is not None:
         settings["ac"] = checkpointing
     if (optim := _read_optimizer(root, optimizer)) != "adamw":
         settings["optim"] = optim
     settings["world"] = dist.get_world_size()
-    wrapped = {path for unit in units for path in unit.paths}
     settings["wrap"] = [path for path in post_order(root) if path in wrapped]
     return settings
 
 
-def read_checkpointing(root: nn.Module) -> dict[str, Any] | None:
-    """Activation checkpointing by wrappers or by transformers' own switch; None when there is none."""
+def read_checkpointing(root: nn.Module, units: Collection[str]) -> dict[str, Any] | None:
+    """Activation checkpointing by wrappers or by transformers' own switch; None when there is none.
+
+    `units` are the paths of FSDP's modules; a checkpoint round another module has no side to them.
+    """
     wrappers = {clean(path): module for path, module in root.named_modules() if hasattr(module, "_checkpoint_wrapped_module")}
     for path, wrapper in wrappers.items():
         if not isinstance(wrapper, CheckpointWrapper):
@@ -55,22 +60,23 @@ def read_checkpointing(root: nn.Module) -> dict[str, Any] | None:
         if function.func is not torch.utils.checkpoint.checkpoint or set(function.keywords) - {"use_reentrant"}:
             raise Refused(f"{path} is checkpointed with a function or with options of its own; a recording knows plain "
                           "checkpoints")
-    layers = [m for m in root.modules() if any(c.__name__ == "GradientCheckpointingLayer" for c in type(m).__mro__)]
-    if len({bool(layer.gradient_checkpointing) for layer in layers}) > 1:
-        raise Refused("the model checkpoints some of its layers; a recording knows all or none")
+    layers = [module for module in root.modules() if is_checkpointing_layer(module)]
     switched = [module for module in root.modules() if getattr(module, "gradient_checkpointing", False) is True]
     if wrappers and switched:
         raise Refused("checkpoint wrappers and the model's own gradient checkpointing at once; a recording has one")
     if switched:
         reentrant = uniform("use_reentrant", {type(m).__name__: _reentrant(m) for m in switched
                                                if hasattr(m, "_gradient_checkpointing_func")} or {"": False})
-        return {"mode": "hf"} | ({"reentrant": True} if reentrant else {})
+        some = {layer for layer in layers if layer.gradient_checkpointing} if layers else set()
+        modules = [path for path, module in innermost_modules(root).items() if module in some]
+        return {"mode": "hf"} | ({"modules": modules} if len(some) < len(layers) else {}) | (
+            {"reentrant": True} if reentrant else {})
     if not wrappers:
         return None
-    modes = {path: "outside" if _holds_unit(wrapper) else "inside" for path, wrapper in wrappers.items()}
     reentrant = uniform("checkpoint_impl", {path: w.checkpoint_impl is CheckpointImpl.REENTRANT
                                              for path, w in wrappers.items()})
-    mode = uniform("the side of the checkpoint", modes)
+    sides = {path: "outside" if _holds_unit(wrapper) else "inside" for path, wrapper in wrappers.items() if path in units}
+    mode = uniform("the side of the checkpoint", sides or {"": "inside"})
     return {"mode": mode, "modules": [path for path in post_order(root) if path in wrappers]} | (
         {"reentrant": True} if reentrant else {})
 

@@ -16,7 +16,7 @@ from .units import Unit
 def check_group() -> None:
     if not dist.is_initialized():
         raise Refused("there is no process group; wrap and record inside of fsdplan.fake_process_group(WORLD)")
-    if (backend := dist.get_backend()) != "fake":
+    if (backend := dist.get_backend()) not in ("fake", "gloo"):
         raise Refused(f"the process group is {backend}; wrap and record inside of fsdplan.fake_process_group(WORLD)")
     if dist.get_rank() != 0:
         raise Refused(f"this is rank {dist.get_rank()}; a recording is of rank 0")

@@ -1,7 +1,7 @@
 """Taps on torch.distributed: every collective that a runtime issues.
 
 The fake process group leaves outputs as they are. The taps fill them as if all ranks held what rank 0 holds, which keeps
-the numbers of the training finite.
+the numbers of the training finite. With gloo there are other ranks, and their numbers arrive.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ _OTHERS = ("all_gather_object", "all_reduce_coalesced", "all_to_all", "all_to_al
 
 def install(patches: Patches, tape: Tape, engine: str) -> None:
     memory = tape.memory
+    alone = dist.get_backend() == "fake"
 
     def ours(name: str, *, detail: bool = False) -> None:
         if not (tape.inside_runtime() or detail):
@@ -38,7 +39,7 @@ def install(patches: Patches, tape: Tape, engine: str) -> None:
             tape.collective("all_gather", input_tensor, output_tensor.numel(), group)
             work = original(output_tensor, input_tensor, group=group, async_op=async_op)
             ranks = output_tensor.numel() // input_tensor.numel()
-            if ranks > 1:
+            if alone and ranks > 1:
                 output_tensor.view(ranks, -1)[1:].copy_(input_tensor.view(1, -1))
             return work
         return tap
@@ -49,7 +50,7 @@ def install(patches: Patches, tape: Tape, engine: str) -> None:
             ours("all_gather", detail=_detail() and tensor.dtype is torch.int32)
             tape.collective("all_gather", tensor, sum(t.numel() for t in tensor_list), group)
             work = original(tensor_list, tensor, group=group, async_op=async_op)
-            for output in tensor_list:
+            for output in tensor_list if alone else ():
                 output.copy_(tensor)
             return work
         return tap
@@ -62,7 +63,8 @@ def install(patches: Patches, tape: Tape, engine: str) -> None:
             memory.track(output, "rs_out", retag=True)
             tape.collective("reduce_scatter", input, output.numel(), group, _op_name(op))
             work = original(output, input, op=op, group=group, async_op=async_op)
-            output.copy_(input[:output.numel()])
+            if alone:
+                output.copy_(input[:output.numel()])
             return work
         return tap
 

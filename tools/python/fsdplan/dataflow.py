@@ -27,6 +27,7 @@ class Description:
 
     name: str
     tree: dict[str, Any]  # the module tree with forward_order, dataflow and output_from
+    loss_in_model: bool = False  # backward starts from a tensor in the model's output, and not from what is made of it
 
 
 def default_loss(output: Any) -> torch.Tensor:
@@ -63,8 +64,8 @@ def describe(model: nn.Module, args: Sequence[Any] = (), kwargs: dict[str, Any] 
     name = name or type(model).__name__
     tree = module_tree(model, name)
     with _everything_differentiable(model):
-        tree |= _calls(model, args, kwargs or {}, loss)
-    return Description(name, tree)
+        calls, loss_in_model = _calls(model, args, kwargs or {}, loss)
+    return Description(name, tree | calls, loss_in_model)
 
 
 def _tensors(value: Any) -> list[torch.Tensor]:
@@ -89,7 +90,8 @@ def _everything_differentiable(model: nn.Module) -> Iterator[None]:
 
 
 def _calls(model: nn.Module, args: Sequence[Any], kwargs: dict[str, Any],
-           loss: Callable[[Any], torch.Tensor]) -> dict[str, Any]:
+           loss: Callable[[Any], torch.Tensor]) -> tuple[dict[str, Any], bool]:
+    """`forward_order`, `dataflow` and `output_from`, and whether the loss is a tensor of the output."""
     def own(value: Any) -> Any:
         if not isinstance(value, torch.Tensor):
             return value
@@ -102,11 +104,13 @@ def _calls(model: nn.Module, args: Sequence[Any], kwargs: dict[str, Any],
         handles.append(module.register_forward_pre_hook(trace.enter(path), with_kwargs=True))
         handles.append(module.register_forward_hook(trace.leave))
     try:
-        value = loss(model(*args, **kwargs))
+        output = model(*args, **kwargs)
+        value = loss(output)
     finally:
         for handle in handles:
             handle.remove()
-    return {"forward_order": trace.order, "dataflow": trace.dataflow(), "output_from": trace.sources([value])}
+    calls = {"forward_order": trace.order, "dataflow": trace.dataflow(), "output_from": trace.sources([value])}
+    return calls, any(value is tensor for tensor in _tensors(output))
 
 
 _Origin = Any  # graph node that made a tensor, INPUT, or None for a constant

@@ -265,6 +265,8 @@ class Recorder:
             case["accum"] = self._accumulation[0]
         if self._tape.clipped:
             case["clip"] = True
+        if self._plain.loss_in_model:
+            case["loss_in_model"] = True
         if len(self._iterations) != 3:
             case["iters"] = len(self._iterations)
         versions = {"torch": torch_version()}
@@ -272,7 +274,7 @@ class Recorder:
             versions["transformers"] = transformers
         return {
             "format": "fsdplan.runtime-golden", "version": 1, "case": case, "versions": versions,
-            "world": dist.get_world_size(), "rank": 0, "backend": "fake",
+            "world": dist.get_world_size(), "rank": 0, "backend": dist.get_backend(),
             "model_tree": self._plain.name + (f"@{dtype}" if dtype != "f32" else ""),
             "units": [self._settled_row(unit) for unit in self._units], "iterations": self._compressed(),
         }

@@ -82,28 +82,33 @@ class ShardedSettings:
             if repr(root) != repr(common) and self._root.handle is not None:
                 settings["root_reshard_after_forward"] = root
         others = {path: value for path, value in values.items() if path and repr(value) != repr(common)}
-        if any("," in path for path in others):
-            raise Refused("modules grouped in one fully_shard call have their own reshard_after_forward")
         return settings | ({"reshard_by_unit": others} if others else {})
 
     def _prefetch(self) -> dict[str, Any]:
         settings: dict[str, Any] = {}
-        names = {id(state): path for path, state in self._states.items()}
+        names = {id(unit.owner): unit.paths[0] for unit in self._units}
 
         def targets(attribute: str) -> dict[str, list[str]]:
-            return {path: [names[id(s)] for s in getattr(state, attribute, ())]
-                    for path, state in self._states.items() if getattr(state, attribute, ())}
+            return {names[id(state)]: [names[id(s)] for s in getattr(state, attribute, ())]
+                    for state in self._states.values() if getattr(state, attribute, ())}
 
         order = [path for path in post_order(self._model) if path in self._states]
+        grouped = any(len(unit.paths) > 1 for unit in self._units)  # "the next n" counts modules, and not units
         if forward := targets("_states_to_forward_prefetch"):
-            root = forward.pop("", None)
-            settings["forward_prefetch_n"] = _window("forward", forward, order)
-            if root is not None:
-                if root != order[:1]:
-                    raise Refused("the root prefetches more than the first unit in forward; a recording cannot say that")
-                settings["root_forward_prefetch"] = True
+            inner = {path: its for path, its in forward.items() if path}
+            n = None if grouped else _window(inner, order)
+            if n is None or forward.get("", order[:1]) != order[:1]:
+                settings["forward_prefetch_lists"] = forward
+            else:
+                settings["forward_prefetch_n"] = n
+                if "" in forward:
+                    settings["root_forward_prefetch"] = True
         if backward := targets("_states_to_backward_prefetch"):
-            settings["backward_prefetch_n"] = _window("backward", backward, order[::-1])
+            n = None if grouped else _window(backward, order[::-1])
+            if n is None:
+                settings["backward_prefetch_lists"] = backward
+            else:
+                settings["backward_prefetch_n"] = n
         if self._same("unshard_async_op", False):
             settings["unshard_async_op"] = True
         return settings
@@ -159,12 +164,8 @@ def _most_common(values: list[Any], otherwise: Any) -> Any:
     return next(value for value in values if repr(value) == winner)
 
 
-def _window(direction: str, targets: dict[str, list[str]], order: list[str]) -> int:
-    """n, when every unit prefetches the next n of `order`."""
+def _window(targets: dict[str, list[str]], order: list[str]) -> int | None:
+    """n, when every unit prefetches the next n of `order`; None when units do otherwise."""
     n = max(map(len, targets.values()), default=1)
     expected = {path: order[i + 1:i + 1 + n] for i, path in enumerate(order) if order[i + 1:i + 1 + n]}
-    if targets != expected:
-        odd = next((path for path in [*targets, *expected] if targets.get(path) != expected.get(path)), "")
-        raise Refused(f"{odd or 'the root'} prefetches {targets.get(odd, [])} in {direction}; a recording can only say "
-                      f"that every unit prefetches the next {n} in the order children before parents")
-    return n
+    return n if targets == expected else None

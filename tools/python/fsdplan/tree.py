@@ -9,7 +9,8 @@ import torch
 from torch import nn
 
 from .errors import Refused
-from .names import WRAPPER_SEGMENTS, class_name, long_dtype, torch_version
+from .names import class_name, long_dtype, torch_version
+from .submodules import is_wrapped
 
 
 def module_tree(model: nn.Module, name: str) -> dict[str, Any]:
@@ -17,7 +18,7 @@ def module_tree(model: nn.Module, name: str) -> dict[str, Any]:
     paths: dict[nn.Module, str] = {}
     for path, module in model.named_modules(remove_duplicate=False):
         paths.setdefault(module, path)
-        if any(hasattr(module, part) for part in WRAPPER_SEGMENTS) or hasattr(module, "_get_fsdp_state"):
+        if is_wrapped(module):
             raise Refused(f"{path or 'the model'} is wrapped already; describe the model before it is wrapped")
     return _Writer(paths).document(model, name)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fnmatch
 import functools
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,7 +17,8 @@ from torch.distributed.fsdp import (BackwardPrefetch, CPUOffload, FullyShardedDa
 
 from .compat import CPUOffloadPolicy, MixedPrecisionPolicy, Shard, fully_shard
 from .errors import Refused
-from .names import DTYPES, WRAPPER_SEGMENTS, post_order
+from .names import DTYPES, post_order
+from .submodules import locate, replace
 
 
 @dataclass
@@ -87,30 +87,10 @@ def _matches(pattern: str, path: str) -> bool:
     return len(wanted) == len(parts) and all(map(fnmatch.fnmatchcase, parts, wanted))
 
 
-def _locate(model: nn.Module, path: str) -> tuple[nn.Module, nn.Module]:
-    """(parent, outermost module) at a path of the plain model, past all wrappers."""
-    module = parent = model
-    for name in path.split("."):
-        while inner := next((part for part in WRAPPER_SEGMENTS if part in module._modules), None):
-            module = module.get_submodule(inner)
-        if module._modules.get(name) is None:
-            raise Refused(f'the model has no module "{path}"')
-        parent, module = module, module.get_submodule(name)
-    return parent, module
-
-
-def _replace(model: nn.Module, path: str, make: Callable[[nn.Module], nn.Module]) -> None:
-    parent, module = _locate(model, path)
-    new = make(module)
-    for name, child in list(parent._modules.items()):  # a module may hang there under several names
-        if child is module:
-            parent._modules[name] = new
-
-
 def _checkpoint(model: nn.Module, how: Wrapping) -> None:
     kind = CheckpointImpl.REENTRANT if how.reentrant else CheckpointImpl.NO_REENTRANT
     for path in matching(model, how.checkpointed or how.wrap):
-        _replace(model, path, lambda module: checkpoint_wrapper(module, checkpoint_impl=kind))
+        replace(model, path, lambda module: checkpoint_wrapper(module, checkpoint_impl=kind))
 
 
 def _mesh(shape: tuple[int, int]) -> DeviceMesh:
@@ -138,7 +118,7 @@ def _wrap_flat(model: nn.Module, how: Wrapping) -> nn.Module:
     _refuse_strangers(how.unit_strategies, paths, "--unit-strategy")
     for path in paths:
         strategy = ShardingStrategy[how.unit_strategies.get(path, how.strategy)]
-        _replace(model, path, functools.partial(FullyShardedDataParallel, **{**settings, "sharding_strategy": strategy}))
+        replace(model, path, functools.partial(FullyShardedDataParallel, **{**settings, "sharding_strategy": strategy}))
     return FullyShardedDataParallel(model, **settings)
 
 
@@ -159,7 +139,7 @@ def _wrap_sharded(model: Any, how: Wrapping) -> nn.Module:
     _refuse_strangers(how.no_unshard_in_backward, paths, "--no-unshard-in-backward")
     together = [path for group in how.grouped for path in group]
     _refuse_strangers(together, paths, "--group")
-    modules = {path: _locate(model, path)[1] for path in paths}
+    modules = {path: locate(model, path)[1] for path in paths}
     for path in paths:
         if path not in together:
             own = {"reshard_after_forward": how.unit_reshard[path]} if path in how.unit_reshard else {}

@@ -1,0 +1,16 @@
+import torch
+from toys import Block
+from torch.distributed.fsdp.wrap import ModuleWrapPolicy
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, ShardingStrategy
+from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import apply_activation_checkpointing
+
+checkpointed = {model.get_submodule(name) for name in (
+    *(f"layers.{i}" for i in (0, 2, )),
+)}
+model = FSDP(
+    model,
+    auto_wrap_policy=ModuleWrapPolicy({Block}),
+    sharding_strategy=ShardingStrategy.FULL_SHARD,
+    device_id=torch.cuda.current_device(),
+)
+apply_activation_checkpointing(model, check_fn=lambda m: getattr(m, "_fsdp_wrapped_module", None) in checkpointed)
