@@ -196,7 +196,7 @@ struct FrontendInfo {
     /// The settings that come closest to a plan; throws Error(input) for what they have no words for. Null:
     /// nothing is written for this front end. See write_settings().
     std::string (*write)(const PlanToWrite& plan) = nullptr;
-    std::string_view extension{};  ///< of the files that it writes: "yaml"
+    std::string_view extension{};  ///< of the files that it writes: "yaml", "deepspeed.json"
 };
 
 /// FrontendInfo::read of a file.

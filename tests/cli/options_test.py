@@ -120,6 +120,26 @@ class SettingsFiles(Test):
         self.assertEqual([u["module"] for u in units[:2] + units[-2:]], ["tok_embeddings", "layers.0", "norm", ""])
         self.refused(["units", "llama3-8b", *words], "is a plan for another model", "model.embed_tokens.weight")
 
+    def test_a_plan_is_written_as_it_was_read(self):
+        folder = tempfile.mkdtemp()
+        self.addCleanup(shutil.rmtree, folder)
+        again = f"{folder}/again.deepspeed.json"
+        words = ["smollm2-135m", "--gpu", "h100-sxm", "--gpus", "8", "--seq", "64", "--deepspeed-config"]
+        answer("plan", *words, self.sample("deepspeed.json"), "--check", "-o", again)
+        steps = [json.loads(answer("simulate", *words, file, "--json"))["step_ns"]
+                 for file in (self.sample("deepspeed.json"), again)]
+        self.assertEqual(*steps)
+
+    def test_what_a_front_end_cannot_say_is_not_written(self):
+        folder = tempfile.mkdtemp()
+        self.addCleanup(shutil.rmtree, folder)
+        file = f"{folder}/fsdp.yaml"
+        run = fsdplan("plan", "smollm2-135m", "--gpu", "h100-sxm", "--gpus", "8", "--seq", "64", "--deepspeed-config",
+                      self.sample("deepspeed.json"), "--check", "-o", file)
+        self.assertEqual(run.returncode, 2)
+        self.assertIn("settings of accelerate: say FSDP only, and the plan's runtime is zero3", run.stderr)
+        self.assertFalse(pathlib.Path(file).exists())
+
     def test_one_file_decides(self):
         self.refused(["units", "llama3-8b", "--trainer-config", self.sample("trainer.json"), "--accelerate-config",
                       self.sample("accelerate.yaml")], "one file decides")

@@ -16,7 +16,7 @@ constinit const FrontendInfo deepspeed{
             return frontend::deepspeed_plan(document.root(), about, {});
         },
     .write = frontend::write_deepspeed,
-    .extension = "json",
+    .extension = "deepspeed.json",
 };
 
 }  // namespace fsdplan::builtin::frontend_file
