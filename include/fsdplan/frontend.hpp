@@ -14,7 +14,7 @@
 #include "fsdplan/model.hpp"
 #include "fsdplan/wrap.hpp"
 
-// What other tools' settings turn into: accelerate, the transformers Trainer, torchtitan.
+// What other tools' settings turn into: accelerate, DeepSpeed, torchtitan, the transformers Trainer.
 namespace fsdplan {
 
 /// A value as Python has it. A map is a dict of names, as in a mixed precision policy.
@@ -158,11 +158,12 @@ struct FrontendQuestion {
     const ModelGraph& model;
     const ModuleTree& tree;
     TrainingJob job;  ///< what the file does not say
-    int ranks = 1;    ///< that share a parameter
+    int ranks = 1;    ///< that the file is launched on
 };
 
 /// A settings file as its front end really applies it to one model.
 struct FrontendPlan {
+    /// Its mesh has more than one rank where the file decides how the ranks are split.
     TrainingJob job;
     PolicySpec policy;
     WrapOptions wrap;
@@ -176,14 +177,35 @@ struct FrontendPlan {
     std::vector<std::string> notes;  ///< keys that are unknown or without effect, and what surprises
 };
 
+/// A plan that is to be written down for a front end.
+struct PlanToWrite {
+    const ModelGraph& model;
+    const ModuleTree& tree;
+    const TrainingJob& job;
+    const WrapPlan& plan;
+};
+
 /// A front end whose settings files can be read. An entry is one file in src/frontend/builtin.
 struct FrontendInfo {
     std::string_view name;
     std::string_view option;  ///< "--accelerate-config"
     std::string_view help;
-    /// Throws Error(input) for a file that cannot be read or that the front end itself refuses.
-    FrontendPlan (*read)(const std::string& file, const FrontendQuestion& about);
+    /// Throws Error(input) for a text that cannot be read or that the front end itself refuses; `file` is its
+    /// name in messages.
+    FrontendPlan (*read)(const std::string& text, const std::string& file, const FrontendQuestion& about);
+    /// The settings that come closest to a plan; throws Error(input) for what they have no words for. Null:
+    /// nothing is written for this front end. See write_settings().
+    std::string (*write)(const PlanToWrite& plan) = nullptr;
+    std::string_view extension{};  ///< of the files that it writes: "yaml", "deepspeed.json"
 };
+
+/// FrontendInfo::read of a file.
+FrontendPlan read_settings(const FrontendInfo& info, const std::string& file, const FrontendQuestion& about);
+
+/// The text of a settings file that, read again, gives the job and the units of `plan`. What the front end
+/// leaves to the training script (batch, optimizer, loss, …) is in a comment at most. Throws Error(input)
+/// that names the first difference when its settings cannot say the plan.
+std::string write_settings(const FrontendInfo& info, const PlanToWrite& plan);
 
 namespace builtin {
 std::span<const FrontendInfo* const> frontends();

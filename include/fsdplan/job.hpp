@@ -136,6 +136,29 @@ struct Fsdp2Options {
     bool no_all_reduce = false;      ///< set_requires_all_reduce(False)
 };
 
+/// What only DeepSpeed's ZeRO knows, with DeepSpeed's defaults and without its prefix "stage3_". Sizes are
+/// numbers of elements.
+struct ZeroOptions {
+    bool float32_accumulation = false;  ///< data_types.grad_accum_dtype is wider than the parameters
+    std::int64_t reduce_bucket_size = 500'000'000;
+    bool overlap_comm = false;  ///< stages 1 and 2; in stage 3 it changes nothing here
+    bool contiguous_gradients = true;
+    bool reduce_scatter = true;
+    bool use_multi_rank_bucket_allreduce = true;
+    bool round_robin_gradients = false;
+    bool parameter_alignment = false;
+    std::int64_t prefetch_bucket_size = 50'000'000;
+    std::int64_t max_live_parameters = 1'000'000'000;
+    std::int64_t max_reuse_distance = 1'000'000'000;
+    std::int64_t param_persistence_threshold = 100'000;
+    std::int64_t model_persistence_threshold = INT64_MAX;
+    std::int64_t sub_group_size = 1'000'000'000;
+    bool allgather_sequential = false;
+    bool use_all_reduce_for_fetch_params = false;
+
+    friend bool operator==(const ZeroOptions&, const ZeroOptions&) = default;
+};
+
 /// Versions of PyTorch that are known, and where they differ.
 struct TorchBehaviour {
     std::string_view version;
@@ -193,6 +216,7 @@ struct TrainingJob {
 
     Fsdp1Options fsdp1;
     Fsdp2Options fsdp2;
+    ZeroOptions zero;
 
     bool use_orig_params = false;
     BackwardPrefetch backward_prefetch = BackwardPrefetch::pre;

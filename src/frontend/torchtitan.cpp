@@ -16,10 +16,12 @@ PolicySpec torchtitan_calls(const ModuleTree& tree, const TorchtitanSettings& se
             made.arguments.emplace_back("reshard_after_forward", *reshard ? "true" : "false");
         }
     };
+    // Called "output" before 0.3.
+    const char* head = tree.find("lm_head") ? "lm_head" : "output";
     const auto present = [&](std::string_view path) { return tree.find(path).has_value(); };
     if (settings.weights_tied) {
         std::vector<std::string> ends;
-        for (const char* path : {"tok_embeddings", "norm", "lm_head"}) {
+        for (const char* path : {"tok_embeddings", "norm", head}) {
             if (present(path)) {
                 ends.emplace_back(path);
             }
@@ -29,8 +31,8 @@ PolicySpec torchtitan_calls(const ModuleTree& tree, const TorchtitanSettings& se
         if (present("tok_embeddings")) {
             call({"tok_embeddings"}, common);
         }
-        if (present("norm") && present("lm_head")) {
-            call({"norm", "lm_head"}, always);  // used last and first again
+        if (present("norm") && present(head)) {
+            call({"norm", head}, always);  // used last and first again
         }
     }
     if (const auto layers = tree.find("layers")) {

@@ -1,5 +1,6 @@
 #include "frontend/yaml_file.hpp"
 
+#include <fmt/core.h>
 #include <yaml-cpp/yaml.h>
 
 #include <algorithm>
@@ -8,13 +9,11 @@
 #include <optional>
 #include <utility>
 
-#include "base/file.hpp"
+#include "base/json.hpp"
 #include "frontend/regular_expression.hpp"
 
 namespace fsdplan::frontend {
 namespace {
-
-constexpr std::uintmax_t largest_file = 1U << 20U;
 
 bool any_of(std::string_view text, std::initializer_list<std::string_view> words) {
     return std::ranges::find(words, text) != words.end();
@@ -95,11 +94,37 @@ PythonArguments section_of(const YAML::Node& map) {
     return out;
 }
 
+std::string json_list(const std::vector<std::string>& items) {
+    std::string out;
+    for (const std::string& item : items) {
+        out += (out.empty() ? "" : ",") + json::quote(item);
+    }
+    return "[" + out + "]";
+}
+
+std::string json_of(const PythonValue& value) {
+    if (const auto* flag = std::get_if<bool>(&value)) {
+        return *flag ? "true" : "false";
+    }
+    if (const auto* integer = std::get_if<std::int64_t>(&value)) {
+        return std::to_string(*integer);
+    }
+    if (const auto* real = std::get_if<double>(&value)) {
+        return fmt::format("{:e}", *real);  // with its exponent JSON too reads it as a real number
+    }
+    if (const auto* text = std::get_if<std::string>(&value)) {
+        return json::quote(*text);
+    }
+    const auto* list = std::get_if<std::vector<std::string>>(&value);
+    return list != nullptr ? json_list(*list) : "null";
+}
+
 }  // namespace
 
-std::map<std::string, PythonArguments, std::less<>> read_yaml(const std::string& file) {
+std::map<std::string, PythonArguments, std::less<>> read_yaml(const std::string& text,
+                                                              const std::string& file) {
     try {
-        const YAML::Node root = YAML::Load(read_file(file, largest_file));
+        const YAML::Node root = YAML::Load(text);
         if (!root.IsMap()) {
             throw Error(ErrorKind::input, file, "expected YAML with settings by name");
         }
@@ -114,6 +139,23 @@ std::map<std::string, PythonArguments, std::less<>> read_yaml(const std::string&
         throw Error(ErrorKind::input, file + ":" + std::to_string(error.mark.line + 1),
                     "is no YAML: " + error.msg);
     }
+}
+
+std::string yaml_as_json(const std::string& text, const std::string& file) {
+    std::string out;
+    const auto add = [](std::string& members, const std::string& key, const std::string& value) {
+        members += (members.empty() ? "" : ",") + json::quote(key) + ":" + value;
+    };
+    for (const auto& [name, section] : read_yaml(text, file)) {
+        std::string members;
+        for (const auto& [key, value] : section) {
+            add(name.empty() ? out : members, key, json_of(value));
+        }
+        if (!name.empty()) {
+            add(out, name, "{" + members + "}");
+        }
+    }
+    return "{" + out + "}";
 }
 
 }  // namespace fsdplan::frontend

@@ -8,7 +8,7 @@
 #include "schedule/zero12.hpp"
 #include "schedule/zero3.hpp"
 
-// DeepSpeed ZeRO with its default settings.
+// DeepSpeed ZeRO.
 namespace fsdplan {
 namespace {
 
@@ -30,18 +30,40 @@ std::vector<ModuleIndex> leaf_modules(const ModuleTree& tree) {
     return out;
 }
 
+zero::Options options_of(const TrainingJob& job, int stage) {
+    const ZeroOptions& given = job.zero;
+    return {
+        .stage = stage,
+        .communication_dtype = job.reduce_dtype,
+        .float32_accumulation = given.float32_accumulation,
+        .ranks = job.mesh.ranks(),
+        .accumulate = job.accumulate,
+        .clips_gradients = job.clip_norm.has_value(),
+        .reduce_bucket_size = given.reduce_bucket_size,
+        .overlap_comm = given.overlap_comm,
+        .contiguous_gradients = given.contiguous_gradients,
+        .reduce_scatter = given.reduce_scatter,
+        .use_multi_rank_bucket_allreduce = given.use_multi_rank_bucket_allreduce,
+        .round_robin_gradients = given.round_robin_gradients,
+        .parameter_alignment = given.parameter_alignment,
+        .prefetch_bucket_size = given.prefetch_bucket_size,
+        .max_live_parameters = given.max_live_parameters,
+        .max_reuse_distance = given.max_reuse_distance,
+        .param_persistence_threshold = given.param_persistence_threshold,
+        .model_persistence_threshold = given.model_persistence_threshold,
+        .sub_group_size = given.sub_group_size,
+        .allgather_sequential = given.allgather_sequential,
+        .use_all_reduce_for_fetch_params = given.use_all_reduce_for_fetch_params,
+    };
+}
+
 /// What the stages share: parameters in one dtype, float32 masters of what a rank owns, buckets of gradients.
 class Zero : public WholeModel {
 public:
     Zero(const LoweringInput& input, WrapPlan plan, int stage, Schedule& out)
-        : WholeModel(input, std::move(plan), out) {
-        options.stage = stage;
-        options.ranks = job.mesh.ranks();
-        options.accumulate = job.accumulate;
-        options.clips_gradients = job.clip_norm.has_value();
+        : WholeModel(input, std::move(plan), out), options(options_of(job, stage)) {
         options.dtype =
             job.param_dtype.value_or(parameter_rows.empty() ? DType::float32 : parameter_rows.front().dtype);
-        options.communication_dtype = job.reduce_dtype;
         for (Row& r : parameter_rows) {
             r.dtype = options.dtype;
             parameters.push_back({.numel = r.numel,
@@ -64,6 +86,16 @@ protected:
     }
 
     std::int64_t bytes(std::int64_t numel) const { return bytes_of(numel, options.dtype).count; }
+
+    /// Of gradients that are kept until the step.
+    std::int64_t accumulated_bytes(std::int64_t numel) const {
+        return bytes_of(numel, options.float32_accumulation ? DType::float32 : options.dtype).count;
+    }
+
+    /// Gradients are copied into a buffer of one bucket and go at once.
+    bool goes_into_buffer(const Row& r) const {
+        return options.contiguous_gradients && r.numel <= options.reduce_bucket_size;
+    }
 
     void step_over(std::int64_t numel) {
         emit.host(HostWork::optimizer, -1);
@@ -117,8 +149,10 @@ public:
         }
         WholeModel::begin();
         issue_and_wait(zero::broadcast_parameters(parameters, options));
-        gradient_buffer = buffer(bytes(options.reduce_bucket_size), Category::reduce_input);
-        partition_gradient_ = buffer(bytes(partition_numel_), Category::gradient_shard);
+        if (options.contiguous_gradients) {
+            gradient_buffer = buffer(bytes(options.reduce_bucket_size), Category::reduce_input);
+        }
+        partition_gradient_ = buffer(accumulated_bytes(partition_numel_), Category::gradient_shard);
     }
 
     void end_of_backward() override {
@@ -130,7 +164,9 @@ public:
                 reduce({event});
             }
         }
-        emit.release(gradient_buffer);
+        if (gradient_buffer >= 0) {
+            emit.release(gradient_buffer);
+        }
     }
 
     void optimizer_step() override {
@@ -149,14 +185,14 @@ public:
 
 protected:
     void gradient_ready(std::int32_t r) override {
-        if (!emit.is_live(gradient_buffer)) {
+        if (options.contiguous_gradients && !emit.is_live(gradient_buffer)) {
             emit.allocate(gradient_buffer);
         }
         if (!zero::reduces_during_backward(options) || !reduces_now()) {
             return;
         }
         reduce(reducer_.add(r));
-        if (row(r).numel <= options.reduce_bucket_size) {
+        if (goes_into_buffer(row(r))) {
             emit.copy(row(r).bytes(), 0, Stream::compute);  // into the bucket, which replaces it
             if (options.stage == 2) {
                 drop_gradient(row(r));
@@ -213,9 +249,11 @@ public:
             emit.allocate(buffer(bytes_of(owned_numel_, master_dtype).count, Category::optimizer));
         }
         WholeModel::begin();
-        gradient_buffer = buffer(bytes(options.reduce_bucket_size), Category::reduce_input);
-        emit.allocate(gradient_buffer);
-        partition_gradient_ = buffer(bytes(owned_numel_), Category::gradient_shard);
+        if (options.contiguous_gradients) {
+            gradient_buffer = buffer(bytes(options.reduce_bucket_size), Category::reduce_input);
+            emit.allocate(gradient_buffer);
+        }
+        partition_gradient_ = buffer(accumulated_bytes(owned_numel_), Category::gradient_shard);
         issue_and_wait(zero::zero3_construction(parameters, options));
     }
 
@@ -304,7 +342,7 @@ public:
 protected:
     void gradient_ready(std::int32_t r) override {
         reduce(bucket_reducer_.add(r));
-        if (row(r).numel <= options.reduce_bucket_size) {
+        if (goes_into_buffer(row(r))) {
             emit.copy(row(r).bytes(), 0, Stream::compute);
             drop_gradient(row(r));
         }

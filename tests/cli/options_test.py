@@ -83,6 +83,67 @@ class SettingsFiles(Test):
         self.assertIn("fsdp_min_num_params of 0 means no wrapping at all", run.stderr)
         self.assertIn("fsdp_wrap is no key of fsdp_config", run.stderr)
 
+    def sample(self, name):
+        return str(TESTS / "frontend/data" / name)
+
+    def simulated(self, model, *words):
+        return json.loads(answer("simulate", model, "--gpu", "h100-sxm", "--gpus", "8", "--json", *words))
+
+    def assumed(self, result, name):
+        return next((a["value"], a["from"]) for a in result["assumptions"] if a["name"] == name)
+
+    TORCHTITAN = str(TESTS / "golden/frontends/torchtitan/llama3-debugmodel.tree.json")
+
+    def test_deepspeeds_file_decides_runtime_and_work(self):
+        file = self.sample("deepspeed.json")
+        result = self.simulated("smollm2-135m", "--seq", "64", "--deepspeed-config", file)
+        self.assertEqual(self.assumed(result, "runtime"), ("zero3", "settings file"))
+        self.assertEqual(self.assumed(result, "micro-batch"), ("8", "settings file"))
+        self.assertEqual(self.assumed(result, "zero_optimization.stage"), ("3", file))
+        less = self.simulated("smollm2-135m", "--seq", "64", "--batch", "2", "--deepspeed-config", file)
+        self.assertEqual(self.assumed(less, "micro-batch"), ("2", "--batch"))
+        self.refused(["units", "smollm2-135m", "--deepspeed-config", file], "zero3, which has no units")
+
+    def test_torchtitans_file_decides_mesh_and_sequence(self):
+        folder = tempfile.mkdtemp()
+        self.addCleanup(shutil.rmtree, folder)
+        path = pathlib.Path(folder) / "train.toml"
+        path.write_text("[training]\nseq_len = 128\n[parallelism]\ndata_parallel_replicate_degree = 2\n")
+        result = self.simulated(self.TORCHTITAN, "--torchtitan-config", str(path))
+        self.assertEqual(self.assumed(result, "sequence"), ("128", "settings file"))
+        self.assertEqual(self.assumed(result, "parallelism.data_parallel_replicate_degree"), ("2", str(path)))
+        self.assertLessEqual({2, 4}, {c["group_size"] for c in result["collectives"]})
+
+    def test_a_plan_is_followed(self):
+        words = ["--gpus", "4", "--plan", self.sample("plan.json")]
+        units = json.loads(answer("units", self.TORCHTITAN, "--json", *words))["units"]
+        self.assertEqual([u["module"] for u in units[:2] + units[-2:]], ["tok_embeddings", "layers.0", "norm", ""])
+        self.refused(["units", "llama3-8b", *words], "is a plan for another model", "model.embed_tokens.weight")
+
+    def test_a_plan_is_written_as_it_was_read(self):
+        folder = tempfile.mkdtemp()
+        self.addCleanup(shutil.rmtree, folder)
+        again = f"{folder}/again.deepspeed.json"
+        words = ["smollm2-135m", "--gpu", "h100-sxm", "--gpus", "8", "--seq", "64", "--deepspeed-config"]
+        answer("plan", *words, self.sample("deepspeed.json"), "--check", "-o", again)
+        steps = [json.loads(answer("simulate", *words, file, "--json"))["step_ns"]
+                 for file in (self.sample("deepspeed.json"), again)]
+        self.assertEqual(*steps)
+
+    def test_what_a_front_end_cannot_say_is_not_written(self):
+        folder = tempfile.mkdtemp()
+        self.addCleanup(shutil.rmtree, folder)
+        file = f"{folder}/fsdp.yaml"
+        run = fsdplan("plan", "smollm2-135m", "--gpu", "h100-sxm", "--gpus", "8", "--seq", "64", "--deepspeed-config",
+                      self.sample("deepspeed.json"), "--check", "-o", file)
+        self.assertEqual(run.returncode, 2)
+        self.assertIn("settings of accelerate: say FSDP only, and the plan's runtime is zero3", run.stderr)
+        self.assertFalse(pathlib.Path(file).exists())
+
+    def test_one_file_decides(self):
+        self.refused(["units", "llama3-8b", "--trainer-config", self.sample("trainer.json"), "--accelerate-config",
+                      self.sample("accelerate.yaml")], "one file decides")
+
     def test_refusals_and_bad_files_are_one_line(self):
         file = self.settings(fsdp_version=2, fsdp_auto_wrap_policy="TRANSFORMER_BASED_WRAP",
                              fsdp_transformer_layer_cls_to_wrap="llamadecoderlayer")

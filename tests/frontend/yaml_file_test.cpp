@@ -3,17 +3,13 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
-#include <filesystem>
-#include <fstream>
 #include <string>
 
 namespace fsdplan {
 namespace {
 
 PythonValue read(const std::string& scalar) {
-    const std::filesystem::path file = std::filesystem::path(testing::TempDir()) / "yaml_file_test.yaml";
-    std::ofstream(file) << "key: " << scalar << "\n";
-    return frontend::read_yaml(file.string()).at("").at("key");
+    return frontend::read_yaml("key: " + scalar + "\n", "test.yaml").at("").at("key");
 }
 
 // What yaml.safe_load of PyYAML 6 gives.

@@ -18,6 +18,7 @@ import comparisons
 import gen
 import more
 import onnx_files
+import settings_files
 
 HERE = pathlib.Path(__file__).parent
 SLOWEST_S = 60  # of one run under a sanitizer on a busy machine
@@ -92,7 +93,7 @@ class Checker:
 
     def rejected(self, name, result, cause, file, status=2):
         got, out, errors = result
-        lines = errors.splitlines()
+        lines = [line for line in errors.splitlines() if not line.startswith("note: ")]
         if got != status:
             self.fail(name, f"status {got}, expected {status}: {errors}")
         elif out:
@@ -162,6 +163,9 @@ class Checker:
         result = self.run(case.name, case.words + ([] if text_only else ["--json"]), case.command)
         if result is None:
             return
+        if case.settings is not None:
+            self.settings(case, result)
+            return
         if case.command != "inspect":
             if result[0] == 0 or not result[1]:
                 return
@@ -180,6 +184,16 @@ class Checker:
                 self.fail(case.name, f"numel {found['parameters']['numel']}, expected {case.numel}")
 
 
+    def settings(self, case, result):
+        """Of a settings file: refused in one line that names it, or accepted."""
+        if result[0] != 0:
+            self.rejected(case.name, result, case.cause or "", case.settings)
+            if len([line for line in result[2].splitlines() if not line.startswith("note: ")]) != 1:
+                self.fail(case.name, f"expected one line, found {result[2]!r}")
+        elif case.cause is not None:
+            self.fail(case.name, f"accepted; expected {case.cause!r}")
+
+
 def product(shape):
     out = 1
     for size in shape:
@@ -196,7 +210,7 @@ def main(program):
         for name, case in expectations["cases"].items():
             checker.expectation(name, case)
         version = subprocess.run([program, "--version"], capture_output=True, text=True, check=True).stdout
-        for case in more.make(folder) + onnx_files.make(folder, "ONNX import: built" in version):
+        for case in more.make(folder) + settings_files.make(folder) + onnx_files.make(folder, "ONNX import: built" in version):
             checker.further(case)
         for case in comparisons.make(folder):
             checker.answered(case)

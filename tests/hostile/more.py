@@ -22,6 +22,7 @@ class Case:
     status: int = 2  # of a rejection
     names_file: bool = True  # the message names the file
     command: str = "inspect"
+    settings: str = None  # name of the settings file that the message names
 
 
 def tree(modules, tensors=(), **changes):

@@ -112,6 +112,37 @@ TEST(LowerZero, SendsWhatIsRecorded) {
     expect_as_recorded("zero2_mlp_w8.json", tree, job);
 }
 
+TEST(LowerZero, SettingsChangeWhatIsSentAsRecorded) {
+    const ModuleTree tree = mlp({20, 37, 37, 37, 11});
+    TrainingJob job{.runtime = "zero2", .mesh = {.replicate = 2}};
+    job.zero.reduce_bucket_size = 3000;
+    expect_as_recorded("zero2_mlp_bucket.json", tree, job);
+    job.runtime = "zero1";
+    expect_as_recorded("zero1_mlp_bucket.json", tree, job);
+    job.runtime = "zero3";
+    job.zero = {.param_persistence_threshold = 0};
+    expect_as_recorded("zero3_mlp_p0.json", tree, job);
+    job.zero = {.prefetch_bucket_size = 0, .max_reuse_distance = 0, .param_persistence_threshold = 0};
+    expect_as_recorded("zero3_mlp_nopf.json", tree, job);
+}
+
+TEST(LowerZero, OnlyContiguousGradientsHaveABuffer) {
+    const ModuleTree tree = mlp({20, 37, 37, 37, 11});
+    const WrapPlan plan;
+    for (const char* stage : {"zero1", "zero2", "zero3"}) {
+        TrainingJob job{.runtime = stage, .mesh = {.replicate = 2}};
+        job.zero.reduce_bucket_size = 10'000;
+        const auto buffer_bytes = [&] {  // of bfloat16; stage 3 has it all along
+            const Schedule schedule = lower({.tree = tree, .plan = plan, .job = job, .iterations = 2});
+            EXPECT_EQ(first_fault(schedule), "") << stage;
+            return test::unit_bytes(schedule, Category::reduce_input, "");
+        };
+        EXPECT_EQ(buffer_bytes(), 2 * 10'000) << stage;
+        job.zero.contiguous_gradients = false;
+        EXPECT_EQ(buffer_bytes(), 0) << stage;
+    }
+}
+
 TEST(LowerZero, CountsAStepsCollectives) {
     const ModuleTree tree = mlp({20, 37, 37, 37, 11});  // 4007 elements
     const TrainingJob job{.runtime = "zero2", .mesh = {.replicate = 2}};

@@ -15,7 +15,7 @@ void FrontendOptions::declare(Arguments& arguments) {
 }
 
 std::optional<FrontendPlan> FrontendOptions::read(const ModelGraph& model, const ModuleTree& tree,
-                                                  std::int64_t ranks) const {
+                                                  TrainingJob job, std::int64_t ranks) const {
     std::optional<FrontendPlan> plan;
     std::string_view before;
     for (std::size_t i = 0; i < files.size(); ++i) {
@@ -28,8 +28,8 @@ std::optional<FrontendPlan> FrontendOptions::read(const ModelGraph& model, const
                         "is given beside " + std::string(before) + "; one file decides");
         }
         before = info.option;
-        plan =
-            info.read(*files[i], {.model = model, .tree = tree, .job = {}, .ranks = static_cast<int>(ranks)});
+        plan = read_settings(info, *files[i],
+                             {.model = model, .tree = tree, .job = job, .ranks = static_cast<int>(ranks)});
     }
     return plan;
 }

@@ -15,9 +15,9 @@ struct FrontendOptions {
     std::vector<std::optional<std::string>> files;  ///< one for each of builtin::frontends()
 
     void declare(Arguments& arguments);
-    /// What the given file decides for this model, if one is given; `ranks` share a parameter. Throws
-    /// Error(input) when several are given.
-    std::optional<FrontendPlan> read(const ModelGraph& model, const ModuleTree& tree,
+    /// What the given file decides for this model on so many ranks, if one is given; `job` is what it leaves
+    /// open. Throws Error(input) when several are given.
+    std::optional<FrontendPlan> read(const ModelGraph& model, const ModuleTree& tree, TrainingJob job,
                                      std::int64_t ranks) const;
 };
 

@@ -154,18 +154,22 @@ void JobOptions::declare(Arguments& arguments) {
     arguments.flag("--offload", offload, "keep shards and the optimizer in host memory");
 }
 
-std::vector<ListedJob> JobOptions::jobs(const ModelGraph& model, const Cluster& cluster,
-                                        TrainingJob base) const {
+TrainingJob usual_job(const ModelGraph& model) {
+    TrainingJob job;
+    job.batch = model.recorded_batch.value_or(1);
+    job.sequence = model.recorded_batch ? model.longest_sequence.value_or(1) : default_sequence(model);
+    return job;
+}
+
+std::vector<ListedJob> JobOptions::jobs(const Cluster& cluster, TrainingJob base) const {
     const RuntimeInfo& info = fsdplan::runtime(runtime ? *runtime : base.runtime);
     base.runtime = info.name;
-    base.torch = torch_behaviour(torch ? std::string_view(*torch) : newest_torch).version;
+    base.torch = torch_behaviour(torch ? std::string_view(*torch) : std::string_view(base.torch)).version;
     if (std::ranges::find(info.strategies, base.strategy) == info.strategies.end()) {
         base.strategy = info.strategies.front();
     }
-    base.batch = model.recorded_batch.value_or(1);
-    base.sequence = model.recorded_batch ? model.longest_sequence.value_or(1) : default_sequence(model);
     base.target_sequence = target_sequence;
-    base.no_sync = no_sync;
+    base.no_sync |= no_sync;
     base.use_orig_params |= use_orig_params;
     base.forward_prefetch |= forward_prefetch;
     base.limit_all_gathers &= !no_limit_all_gathers;
@@ -206,7 +210,10 @@ std::vector<ListedJob> JobOptions::jobs(const ModelGraph& model, const Cluster& 
     });
     for (ListedJob& listed : jobs) {
         TrainingJob& job = listed.job;
-        job.mesh = mesh ? parse_mesh(*mesh) : usual_mesh(info, job.strategy, cluster);
+        const bool mesh_of_base = base.mesh.ranks() > 1 && strategy.empty();
+        job.mesh = mesh           ? parse_mesh(*mesh)
+                   : mesh_of_base ? base.mesh
+                                  : usual_mesh(info, job.strategy, cluster);
         if (reshard_after_forward) {
             job.reshard_after_forward = parse_reshard(*reshard_after_forward, job.mesh.shard);
         }
@@ -232,13 +239,14 @@ std::vector<Assumption> JobOptions::assumptions(const ModelGraph& model, const T
                                     ? "the model names no longest sequence"
                                     : fmt::format("the model takes up to {}", *model.longest_sequence);
     out.push_back({"sequence", std::to_string(job.sequence),
-                   !sequence.empty()                ? "--seq"
-                   : model.longest_sequence && !cut ? "model"
-                                                    : "default",
+                   !sequence.empty()                           ? "--seq"
+                   : job.sequence != usual_job(model).sequence ? base
+                   : model.longest_sequence && !cut            ? "model"
+                                                               : "default",
                    std::move(sequence_note)});
     add("accumulation", std::to_string(job.accumulate), !accumulate.empty(), "--accumulate",
-        no_sync ? "gradients are reduced in the last micro-batch"
-                : "gradients are reduced in every micro-batch");
+        job.no_sync ? "gradients are reduced in the last micro-batch"
+                    : "gradients are reduced in every micro-batch");
     add("compute dtype", job.param_dtype ? std::string(name(*job.param_dtype)) : "as stored",
         param_dtype.has_value(), "--param-dtype", "mixed precision");
     add("reduction dtype", job.reduce_dtype ? std::string(name(*job.reduce_dtype)) : "as the runtime infers",

@@ -17,6 +17,9 @@ class Arguments;
 /// parameter; throws Error(input) at --reshard-after-forward.
 std::int64_t parse_reshard(const std::string& text, std::int64_t shard);
 
+/// What a training of this model is like as long as nobody says otherwise.
+TrainingJob usual_job(const ModelGraph& model);
+
 /// A job with the values of the options that were given as lists.
 struct ListedJob {
     TrainingJob job;
@@ -49,9 +52,9 @@ struct JobOptions {
     bool offload = false;
 
     void declare(Arguments& arguments);
-    /// Every combination of the listed options. `base` counts where an option is absent.
-    /// Throws Error(input) at the option that is wrong.
-    std::vector<ListedJob> jobs(const ModelGraph& model, const Cluster& cluster, TrainingJob base) const;
+    /// Every combination of the listed options. `base` counts where an option is absent, its mesh where it
+    /// has more than one rank. Throws Error(input) at the option that is wrong.
+    std::vector<ListedJob> jobs(const Cluster& cluster, TrainingJob base) const;
     /// Where the values of `job` come from; `base` says where those do that no option gave.
     std::vector<Assumption> assumptions(const ModelGraph& model, const TrainingJob& job,
                                         const std::string& base) const;

@@ -17,8 +17,8 @@ AskedQuestion QuestionOptions::ask() const {
     out.model = load_for_training(model, out.assumptions);
     out.tree = flatten(out.model);
     out.cluster = cluster.find();
-    const std::optional<FrontendPlan> file = frontend.read(out.model, out.tree, out.cluster.gpus);
-    TrainingJob base;
+    TrainingJob base = usual_job(out.model);
+    const std::optional<FrontendPlan> file = frontend.read(out.model, out.tree, base, out.cluster.gpus);
     base.runtime = policy.default_runtime();
     if (file) {
         print_notes(file->notes);
@@ -40,7 +40,7 @@ AskedQuestion QuestionOptions::ask() const {
         out.wrap = policy.wrap_options(out.tree);
         out.open_threshold = policy.leaves_threshold_open();
     }
-    out.jobs = job.jobs(out.model, out.cluster, base);
+    out.jobs = job.jobs(out.cluster, base);
     return out;
 }
 

@@ -11,6 +11,7 @@
 #include "base/file.hpp"
 #include "base/quantity.hpp"
 #include "command.hpp"
+#include "fsdplan/frontend.hpp"
 #include "fsdplan/report.hpp"
 #include "fsdplan/search.hpp"
 #include "question_options.hpp"
@@ -27,9 +28,22 @@ struct PlanOptions {
     OutputOptions output;
 };
 
-enum class Format : std::uint8_t { json, html };
+enum class Format : std::uint8_t { json, html, settings };
+
+/// The front end whose settings a file of this name holds; nullptr for a file of ours.
+const FrontendInfo* front_end_of(const std::string& file) {
+    for (const FrontendInfo* info : builtin::frontends()) {
+        if (!info->extension.empty() && file.ends_with("." + std::string(info->extension))) {
+            return info;
+        }
+    }
+    return nullptr;
+}
 
 Format format_of(const std::string& file) {
+    if (front_end_of(file) != nullptr) {
+        return Format::settings;
+    }
     const std::string suffix = std::filesystem::path(file).extension().string();
     if (suffix == ".json") {
         return Format::json;
@@ -37,7 +51,9 @@ Format format_of(const std::string& file) {
     if (suffix == ".html" || suffix == ".htm") {
         return Format::html;
     }
-    throw Error(ErrorKind::input, "-o " + file, "expected a name that ends in .json or .html");
+    throw Error(ErrorKind::input, "-o " + file,
+                "expected a name that ends in .json, .html, .yaml (accelerate), .toml (torchtitan) or "
+                ".deepspeed.json");
 }
 
 Objective objective_of(const std::string& text) {
@@ -119,6 +135,18 @@ std::string written(const SearchQuestion& question, const SearchResult& result, 
     return html_report(json_report(with_jobs(question.question, result.jobs), as_sweep(result), version()));
 }
 
+/// The recommended plan in another tool's words.
+void write_recommended(const AskedQuestion& asked, const SearchResult& result, const std::string& file) {
+    if (!result.recommended) {
+        print_notes({"no plan fits, so that " + file + " is not written"});
+        return;
+    }
+    write_file(file, write_settings(*front_end_of(file), {.model = asked.model,
+                                                          .tree = asked.tree,
+                                                          .job = result.jobs[result.recommended->job],
+                                                          .plan = result.recommended->wrap}));
+}
+
 int run(const PlanOptions& options) {
     const std::string& file = options.output.file;
     const Format format = file.empty() ? Format::json : format_of(file);  // a bad name stops before the work
@@ -144,11 +172,14 @@ int run(const PlanOptions& options) {
     std::vector<Assumption> assumptions = options.question.assumptions(asked, question.question.jobs.front());
     std::ranges::move(result.assumptions, std::back_inserter(assumptions));
     result.assumptions = std::move(assumptions);
-    if (!file.empty()) {
+    if (!file.empty() && format != Format::settings) {
         write_file(file, written(question, result, format));
     }
     fmt::print(
         "{}", options.output.json ? json_report(question, result, version()) : text_report(question, result));
+    if (format == Format::settings) {
+        write_recommended(asked, result, file);
+    }
     return result.recommended ? answered : answered_no;
 }
 
@@ -174,7 +205,9 @@ constinit const cli::CommandInfo plan{
         arguments.option("--minimize", options->minimize, "time or memory; time", "WHAT");
         arguments.flag("--check", options->check, "no search: what the given settings cost");
         arguments.group("Output");
-        options->output.declare(arguments, "JSON or HTML by the suffix");
+        options->output.declare(arguments,
+                                "JSON, HTML, or the recommended plan as .yaml of accelerate, .toml of "
+                                "torchtitan or .deepspeed.json");
         return [options] { return cli::run(*options); };
     },
 };

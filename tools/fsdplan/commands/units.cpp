@@ -32,10 +32,10 @@ struct UnitsOptions {
 };
 
 /// `base`: what a settings file says, if there is one.
-WrapOptions wrap_options(const UnitsOptions& options, const ModuleTree& tree, WrapOptions base) {
+WrapOptions wrap_options(const UnitsOptions& options, const ModuleTree& tree, std::int64_t ranks,
+                         WrapOptions base) {
     WrapOptions out = options.policy.ignore.empty() ? std::move(base) : options.policy.wrap_options(tree);
     out.use_orig_params |= options.use_orig_params;
-    const std::int64_t ranks = options.mesh ? parse_mesh(*options.mesh).shard : options.gpus;
     out.world_size = static_cast<int>(ranks);
     out.rank = static_cast<int>(options.rank);
     if (options.rank >= ranks) {
@@ -55,15 +55,22 @@ WrapOptions wrap_options(const UnitsOptions& options, const ModuleTree& tree, Wr
 }
 
 /// What these options say about the training.
-TrainingJob job_of(const UnitsOptions& options, bool fsdp2) {
+TrainingJob job_of(const UnitsOptions& options, const Mesh& mesh, bool fsdp2) {
     TrainingJob job;
     job.runtime = fsdp2 ? "fsdp2" : "fsdp1";
-    job.mesh = options.mesh ? parse_mesh(*options.mesh) : Mesh{.replicate = 1, .shard = options.gpus};
+    job.mesh = mesh;
     job.use_orig_params = options.use_orig_params;
     if (options.reshard_after_forward) {
         job.reshard_after_forward = parse_reshard(*options.reshard_after_forward, job.mesh.shard);
     }
     return job;
+}
+
+Mesh mesh_of(const UnitsOptions& options, const std::optional<FrontendPlan>& file) {
+    if (options.mesh) {
+        return parse_mesh(*options.mesh);
+    }
+    return file && file->job.mesh.ranks() > 1 ? file->job.mesh : Mesh{.replicate = 1, .shard = options.gpus};
 }
 
 bool is_fsdp2(const UnitsOptions& options, const std::string& usual) {
@@ -80,17 +87,24 @@ int run_units(const UnitsOptions& options) {
     const ModelGraph graph = options.model.load();
     print_notes(graph.notes);
     const ModuleTree tree = flatten(graph);
-    const auto file = options.frontend.read(graph, tree, options.gpus);
+    const auto file = options.frontend.read(graph, tree, {}, options.gpus);
+    const bool units_of_file = file && options.policy.policies.empty();
+    if (units_of_file && !runtime(file->job.runtime).has_units) {
+        throw Error(ErrorKind::input, "units",
+                    "the settings file asks for " + file->job.runtime +
+                        ", which has no units; `fsdplan simulate` shows what it does");
+    }
     if (file) {
         print_notes(file->notes);
     }
-    const bool units_of_file = file && options.policy.policies.empty();
-    const WrapOptions how = wrap_options(options, tree, file ? file->wrap : WrapOptions{});
+    const Mesh mesh = mesh_of(options, file);
+    const WrapOptions how = wrap_options(options, tree, mesh.shard, file ? file->wrap : WrapOptions{});
     const PolicySpec spec = units_of_file ? file->policy : options.policy.spec(tree);
     const bool fsdp2 =
         is_fsdp2(options, units_of_file ? file->job.runtime : options.policy.default_runtime());
     WrapPlan plan = fsdp2 ? wrap_fsdp2(tree, spec, how) : wrap_fsdp1(tree, spec, how);
-    std::ranges::move(refusals(tree, plan, job_of(options, fsdp2)), std::back_inserter(plan.diagnostics));
+    std::ranges::move(refusals(tree, plan, job_of(options, mesh, fsdp2)),
+                      std::back_inserter(plan.diagnostics));
     std::string reasons;
     for (const std::string& path : options.why) {
         const std::optional<ModuleIndex> m = tree.find(path);
