@@ -66,7 +66,7 @@ TEST(Cases, AThresholdOfZeroIsWarnedOf) {
     const auto accelerate = std::ranges::find(builtin::frontends(), "accelerate", &FrontendInfo::name);
     ASSERT_NE(accelerate, builtin::frontends().end());
     const FrontendPlan plan =
-        (*accelerate)->read(file, {.model = model.graph, .tree = model.tree, .job = {}, .ranks = 8});
+        read_settings(**accelerate, file, {.model = model.graph, .tree = model.tree, .job = {}, .ranks = 8});
     const bool warned = std::ranges::any_of(plan.notes, [](const std::string& note) {
         return note.find("of 0 means no wrapping at all") != std::string::npos;
     });

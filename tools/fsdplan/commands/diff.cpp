@@ -8,6 +8,7 @@
 #include "arguments.hpp"
 #include "base/file.hpp"
 #include "command.hpp"
+#include "frontend/toml_file.hpp"
 #include "frontend/yaml_file.hpp"
 #include "fsdplan/base.hpp"
 #include "options.hpp"
@@ -22,22 +23,17 @@ struct DiffOptions {
     OutputOptions output;
 };
 
-bool is_yaml(const std::string& file) {
+/// The file as JSON: what it is written in, its name says.
+std::string as_json(const std::string& file) {
     const std::string suffix = std::filesystem::path(file).extension().string();
-    return suffix == ".yaml" || suffix == ".yml";
-}
-
-DiffValues settings_in_yaml(const std::string& file) {
-    DiffValues out;
-    for (const auto& [section, values] : frontend::read_yaml(file)) {
-        for (const auto& [key, value] : values) {
-            out.emplace_back(section.empty() ? key : section + "." + key, python_str(value));
-        }
+    std::string text = read_text(file);
+    if (suffix == ".yaml" || suffix == ".yml") {
+        return frontend::yaml_as_json(text, file);
     }
-    return out;
+    return suffix == ".toml" ? frontend::toml_as_json(text, file) : text;
 }
 
-/// One of the files: what is in it, and its text where that is JSON.
+/// One of the files: what is in it, and its text as JSON.
 struct Input {
     DiffInput kind = DiffInput::settings;
     std::string json;
@@ -45,10 +41,7 @@ struct Input {
 };
 
 Input read(const std::string& file) {
-    if (is_yaml(file)) {
-        return {.settings = settings_in_yaml(file)};
-    }
-    Input input{.json = read_text(file)};
+    Input input{.json = as_json(file)};
     input.kind = diff_input(input.json, file);
     if (input.kind == DiffInput::settings) {
         input.settings = settings_in_json(input.json, file);
@@ -100,7 +93,7 @@ constinit const cli::CommandInfo diff{
     .setup = [](cli::Arguments& arguments) -> std::function<int()> {
         const auto options = std::make_shared<cli::DiffOptions>();
         arguments.positional("BEFORE", options->before,
-                             "JSON that a command wrote with -o or --json, or settings in YAML or JSON");
+                             "JSON that a command wrote with -o or --json, or settings in YAML, TOML or JSON");
         arguments.positional("AFTER", options->after, "another of the same kind");
         arguments.group("Output");
         options->output.declare(arguments, "JSON");
