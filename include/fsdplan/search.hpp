@@ -62,8 +62,9 @@ struct SearchProof {
     /// The budget less what lies outside of the allocator, or less than that where plans that allocate more
     /// would not fit with what the allocator reserves.
     std::int64_t limit_bytes = 0;
-    double gap = 0.0;       ///< of the recommended plan: its distance from the bound, relative to that
-    std::int64_t best = 0;  ///< the best plan by its allocated peak alone; 0: none
+    std::int64_t floor_bytes = 0;  ///< no plan of the space allocates less at its peak
+    double gap = 0.0;              ///< of the recommended plan: its distance from the bound, relative to that
+    std::int64_t best = 0;         ///< the best plan by its allocated peak alone; 0: none
     bool complete =
         false;  ///< every plan was simulated or shown to be no better than `best` by the limit's gap
     bool stopped = false;  ///< by the caller

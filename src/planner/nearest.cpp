@@ -47,12 +47,13 @@ std::vector<Change> nearest_that_fit(const SweepQuestion& question, const ModelF
         trial.change = "--batch " + std::to_string(trial.job.batch);
         return more;
     });
+    const bool fewer_sequences_fit = !out.empty();
     try_kind([&](Trial& trial) {
         trial.job.batch = 1;
         trial.job.sequence /= 2;
         trial.change =
             std::string(job.batch > 1 ? "--batch 1 " : "") + "--seq " + std::to_string(trial.job.sequence);
-        return trial.job.sequence >= shortest_sequence;
+        return !fewer_sequences_fit && trial.job.sequence >= shortest_sequence;
     });
     if (runtime(job.runtime).has_units && !is_hybrid(job.strategy)) {
         try_kind([](Trial& trial) {

@@ -19,7 +19,7 @@ void write_proof(JsonWriter& out, const SearchProof& proof, Objective objective)
     out.key("bound").begin_object();
     out.member(objective == Objective::time ? "step_ns" : "allocated_bytes", proof.bound);
     out.member("gap", proof.gap);
-    out.member("limit_bytes", proof.limit_bytes);
+    out.member("limit_bytes", proof.limit_bytes).member("floor_bytes", proof.floor_bytes);
     out.member("complete", proof.complete).member("stopped", proof.stopped);
     out.member("simulated", proof.simulated).member("settings", proof.settings);
     out.member("settings_pruned", proof.settings_pruned).member("log10_plans", proof.log10_plans);

@@ -85,13 +85,17 @@ std::string proof_lines(const SearchResult& result, Objective objective) {
     const auto amount = [&](std::int64_t value) {
         return objective == Objective::time ? show_duration(value) : show_bytes(value);
     };
-    const std::string needs = objective == Objective::time ? "takes less than " : "needs less than ";
-    std::string text = fmt::format("no plan that allocates at most {} {}{}", show_bytes(proof.limit_bytes),
-                                   needs, amount(proof.bound));
+    std::string text;
     if (result.recommended) {
+        text = fmt::format("no plan that allocates at most {} {} less than {}: this one is ",
+                           show_bytes(proof.limit_bytes), objective == Objective::time ? "takes" : "needs",
+                           amount(proof.bound));
         text += proof.complete && proof.gap == 0.0
-                    ? std::string(": this one is optimal")
-                    : fmt::format(": this one is within {:.1f} % of the best", 100.0 * proof.gap);
+                    ? std::string("optimal")
+                    : fmt::format("within {:.1f} % of the best", 100.0 * proof.gap);
+    } else {
+        text = fmt::format("every plan allocates at least {} at its peak, and {} are left for that",
+                           show_bytes(proof.floor_bytes), show_bytes(proof.limit_bytes));
     }
     text +=
         fmt::format("; {} of about 10^{:.0f} plans simulated, {} of {} settings ruled out by their bounds",

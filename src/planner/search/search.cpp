@@ -8,6 +8,7 @@
 
 #include "planner/search/explore.hpp"
 #include "planner/search/in_parallel.hpp"
+#include "planner/search/prefetch.hpp"
 #include "planner/search/settings.hpp"
 #include "planner/training_schedule.hpp"
 
@@ -119,6 +120,12 @@ private:
                 settings_[s]->start(exploration_);
             }
         }
+        if (started_.empty() && !order_.empty()) {  // nothing can fit: as near as it goes
+            const std::size_t s = *std::ranges::min_element(
+                order_, {}, [&](std::size_t one) { return settings_[one]->bound().floor_bytes(); });
+            started_.insert(s);
+            settings_[s]->start(exploration_);
+        }
         std::map<std::size_t, double> best_of;
         for (const Found& one : exploration_.found()) {
             if (exploration_.fits(one)) {
@@ -138,7 +145,7 @@ private:
         }
         for (std::size_t i = 0; i < std::min(ranked.size(), improved_settings); ++i) {
             const std::size_t s = ranked[i].second;
-            if (least_cost(s) < exploration_.best_cost()) {
+            if (best_of.empty() || least_cost(s) < exploration_.best_cost()) {
                 settings_[s]->improve(exploration_);
             }
         }
@@ -174,6 +181,10 @@ private:
         proof.space = space_in_words(question_);
         proof.log10_plans = std::log10(std::max(1.0, plans));
         proof.limit_bytes = exploration_.limit();
+        proof.floor_bytes = std::numeric_limits<std::int64_t>::max();
+        for (const std::unique_ptr<Setting>& setting : settings_) {
+            proof.floor_bytes = std::min(proof.floor_bytes, setting->bound().floor_bytes());
+        }
     }
 
     /// A cost as a step of this plan's tokens, or in bytes.
@@ -284,6 +295,7 @@ private:
         finish(out_.current, first_job());
         if (chosen_) {
             out_.recommended = full(*chosen_);
+            try_prefetching();
             add_alternatives();
         }
         set_closest();
@@ -296,7 +308,30 @@ private:
         const Found* about = chosen_ ? &*chosen_ : exploration_.best();
         if (about != nullptr && bound_cost_ > 0.0) {
             proof.bound = in_units_of(*about, bound_cost_);
-            proof.gap = (about->cost - bound_cost_) / bound_cost_;
+            const std::int64_t step =
+                out_.recommended ? out_.recommended->step_ns.value : about->score.step_ns;
+            const double cost =
+                question_.objective == Objective::time
+                    ? about->cost * static_cast<double>(step) / static_cast<double>(about->score.step_ns)
+                    : about->cost;
+            proof.gap = (cost - bound_cost_) / bound_cost_;
+        }
+    }
+
+    /// The recommended units with other prefetching, where that is faster and fits as well.
+    void try_prefetching() {
+        if (!question_.free.prefetch || question_.objective != Objective::time) {
+            return;
+        }
+        const Setting& setting = *settings_[chosen_->setting];
+        const WrapPlan units = out_.recommended->wrap;
+        for (const TrainingJob& job : with_other_prefetching(setting.evaluation(), units, setting.job())) {
+            PlanResult plan = evaluate(setting.evaluation(), units, job);
+            if (plan.fits == true && plan.step_ns.value < out_.recommended->step_ns.value) {
+                finish(plan, job);
+                plan.label = out_.recommended->label;
+                out_.recommended = std::move(plan);
+            }
         }
     }
 
@@ -383,8 +418,15 @@ private:
         out_.verdict.text = verdict_text(plan, out_.verdict.decided_by, cluster().budget.count);
         if (plan.runs()) {
             const SweepQuestion question = with_jobs(question_.question, out_.jobs);
-            out_.verdict.next = plan.fits == true ? changes_for(question, facts_, plan)
-                                                  : nearest_that_fit(question, facts_, plan);
+            if (plan.fits != true) {
+                out_.verdict.next = nearest_that_fit(question, facts_, plan);
+            }
+            for (Change& change : changes_for(question, facts_, plan)) {
+                if (std::ranges::find(out_.verdict.next, change.change, &Change::change) ==
+                    out_.verdict.next.end()) {
+                    out_.verdict.next.push_back(std::move(change));
+                }
+            }
         }
     }
 

@@ -188,6 +188,10 @@ std::string space_in_words(const SearchQuestion& question) {
     if (question.free.optimizer) {
         add("optimizer: fused where there is one");
     }
+    if (question.free.prefetch && runtime(job.runtime).has_units) {
+        add(calls ? "prefetching of the best: implicit, or lists of 1 or 2 units ahead"
+                  : "prefetching of the best: forward or not, backward before or after the computation");
+    }
     return text.empty() ? "these settings alone" : text;
 }
 
