@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "fsdplan/decode.hpp"
+#include "fsdplan/explain.hpp"
 #include "fsdplan/planner.hpp"
 #include "fsdplan/search.hpp"
 #include "fsdplan/simulate.hpp"
@@ -37,6 +38,12 @@ std::string json_report(const SearchQuestion& question, const SearchResult& resu
 std::string text_report(const SweepQuestion& question, const DecodeResult& result);
 /// The same as JSON, `"command": "decode"`.
 std::string json_report(const SweepQuestion& question, const DecodeResult& result, std::string_view version);
+
+/// Why a plan does not fit or waits, for a terminal: what is alive at the peak, and single changes with what
+/// they do.
+std::string text_report(const SweepQuestion& question, const Explanation& result);
+/// The same as JSON, `"command": "explain"`.
+std::string json_report(const SweepQuestion& question, const Explanation& result, std::string_view version);
 
 /// Throws Error(input) at `file` unless `json` is a result that this version can show: format, version, and
 /// every value that a report reads, with indices in range. Further keys are let through.
