@@ -150,6 +150,7 @@ void write_recommended(const AskedQuestion& asked, const SearchResult& result, c
 int run(const PlanOptions& options) {
     const std::string& file = options.output.file;
     const Format format = file.empty() ? Format::json : format_of(file);  // a bad name stops before the work
+    const Objective objective = objective_of(options.minimize);
     AskedQuestion asked = options.question.ask();
     if (options.global_batch) {
         spread(*options.global_batch, asked.cluster, asked.jobs);
@@ -163,7 +164,7 @@ int run(const PlanOptions& options) {
                                          .jobs = {},
                                          .cluster = asked.cluster},
                             .free = freedom_of(options),
-                            .objective = objective_of(options.minimize),
+                            .objective = objective,
                             .proceed = [&](const SearchProgress& so_far) { return progress.report(so_far); }};
     for (const ListedJob& listed : asked.jobs) {
         question.question.jobs.push_back(listed.job);
