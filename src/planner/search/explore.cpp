@@ -156,7 +156,18 @@ void Setting::start(Exploration& into) {
         const Decided unit = bound_.unit(numel, trainable, false);
         return job_.accumulate * (unit.gather_ns + unit.reduce_ns + hooks_ns);
     };
-    simulate_all(pareto_patterns(space_, root, cost, most_patterns), into);
+    std::vector<Pattern> patterns = pareto_patterns(space_, root, cost, most_patterns);
+    patterns.push_back(block_pattern());
+    simulate_all(patterns, into);
+}
+
+/// One unit for each repeated block: what most people have.
+Pattern Setting::block_pattern() const {
+    Pattern pattern(space_.slots.size(), 0);
+    for (std::size_t s = 0; s < space_.slots.size(); ++s) {
+        pattern[s] = space_.slots[s].block ? 1 : 0;
+    }
+    return pattern;
 }
 
 void Setting::improve(Exploration& into) {

@@ -90,6 +90,7 @@ private:
     struct Branch;
     bool descend(std::size_t slot, Branch& branch, double gap, Exploration& into);
     WrapPlan reference() const;
+    Pattern block_pattern() const;
     std::vector<Pattern> with_other_uses(const Pattern& pattern, std::size_t slot) const;
     std::optional<Score> score(const Pattern& pattern) const;
     void keep(const Pattern& pattern, const std::optional<Score>& score, Exploration& into);

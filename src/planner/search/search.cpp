@@ -17,9 +17,10 @@ namespace {
 
 constexpr std::size_t most_alternatives = 3;
 constexpr int most_rounds = 4;                  // of searching with less memory
-constexpr int most_rounds_back = 2;             // … and with more again
+constexpr int most_improvements = 3;            // between what fitted and what did not
 constexpr std::size_t verified_in_a_round = 6;  // plans whose reserved memory is looked at
 constexpr std::size_t improved_settings = 2;
+constexpr std::size_t looked_at_besides = 24;  // once a plan fits
 
 /// By row: whether forward calls the module or one below it; empty when that is not known.
 std::vector<char> called_rows(const ForwardCalls& calls, const ModuleTree& tree) {
@@ -50,14 +51,14 @@ public:
           facts_(facts_of(question.question.model, question.question.tree)),
           exploration_(question, allocated_budget(question)),
           next_limit_(exploration_.limit()),
-          too_much_(exploration_.limit()) {}
+          budget_(exploration_.limit()) {}
 
     SearchResult run() {
         for (const TrainingJob& job : question_.question.jobs) {
             check(job, question_.question.cluster.gpus);
         }
         make_settings();
-        explore();
+        start();
         finish_small();
         if (const Found* best = exploration_.best()) {
             out_.proof.best = in_units_of(*best, best->cost);
@@ -112,7 +113,7 @@ private:
     }
 
     /// Settings by their bounds; those that cannot be better than what was found are left.
-    void explore() {
+    void start() {
         for (const std::size_t s : order_) {
             const bool worth = least_cost(s) < exploration_.best_cost();
             if (worth && exploration_.may_go_on(settings_[s]->bound().step_ns(exploration_.limit())) &&
@@ -126,6 +127,10 @@ private:
             started_.insert(s);
             settings_[s]->start(exploration_);
         }
+    }
+
+    /// The best settings so far, one slot at a time.
+    void improve() {
         std::map<std::size_t, double> best_of;
         for (const Found& one : exploration_.found()) {
             if (exploration_.fits(one)) {
@@ -221,29 +226,77 @@ private:
     void fit_reserve() {
         bool fits = verify();
         for (int round = 0; round < most_rounds && !fits && may_search(); ++round) {
-            search_up_to(next_limit_);
+            exploration_.limit_to(next_limit_);
+            start();
             fits = verify();
         }
-        for (int round = 0; round < most_rounds_back && chosen_ && may_search(); ++round) {
-            const std::int64_t enough = chosen_->score.allocated_bytes;
-            const std::int64_t between = (too_much_ - enough) / 2;
-            if (between < enough / 32) {
-                break;
+        if (!chosen_) {
+            look_at_rest();
+        }
+        for (int round = 0; round < most_improvements && may_search(); ++round) {
+            std::int64_t limit = next_limit_;
+            if (chosen_) {
+                const std::int64_t enough = chosen_->score.allocated_bytes;
+                limit = too_much_ == nothing_failed ? budget_
+                        : too_much_ <= enough       ? enough
+                                                    : enough + (too_much_ - enough) / 2;
             }
-            search_up_to(enough + between);
+            search_up_to(limit);
             if (!verify()) {
-                too_much_ = enough + between;
+                too_much_ = std::min(too_much_, limit);
             }
         }
+        look_at_rest();
         exploration_.limit_to(chosen_ ? std::max(chosen_->score.allocated_bytes, verified_limit_)
                                       : next_limit_);
+    }
+
+    /// What was found besides and is better than what fits: plans than which none is both faster and smaller.
+    void look_at_rest() {
+        std::vector<const Found*> rest;
+        for (const Found& one : exploration_.found()) {
+            if (!chosen_ || one.cost < chosen_->cost) {
+                rest.push_back(&one);
+            }
+        }
+        sort_by_cost(rest);
+        std::size_t looked_at = 0;
+        std::int64_t smallest = budget_ + 1;
+        for (const Found* one : rest) {
+            if (one->score.allocated_bytes >= smallest || looked_at == looked_at_besides) {
+                continue;
+            }
+            smallest = one->score.allocated_bytes;
+            ++looked_at;
+            if (fits_with_reserve(*one)) {
+                choose(*one);
+                return;
+            }
+        }
+    }
+
+    bool fits_with_reserve(const Found& one) {
+        const Setting& setting = *settings_[one.setting];
+        const auto [known, added] = evaluated_.try_emplace({one.setting, one.pattern});
+        if (added) {
+            const PlanResult plan =
+                evaluate(setting.evaluation(), setting.plan_of(one.pattern), setting.job());
+            known->second = {.fits = plan.fits == true, .high_bytes = plan.process_bytes.high};
+        }
+        return known->second.fits;
+    }
+
+    void choose(const Found& one) {
+        chosen_ = one;
+        verified_limit_ = one.score.allocated_bytes;
     }
 
     bool may_search() { return !exploration_.stopped() && !exploration_.found().empty(); }
 
     void search_up_to(std::int64_t allocated_bytes) {
         exploration_.limit_to(allocated_bytes);
-        explore();
+        start();
+        improve();
         finish_small();
     }
 
@@ -256,23 +309,29 @@ private:
             if (chosen_ && ranked[i]->cost >= chosen_->cost) {
                 return true;
             }
-            const Setting& setting = *settings_[ranked[i]->setting];
-            const PlanResult plan =
-                evaluate(setting.evaluation(), setting.plan_of(ranked[i]->pattern), setting.job());
-            if (plan.fits == true) {
-                chosen_ = *ranked[i];
+            if (fits_with_reserve(*ranked[i])) {
+                choose(*ranked[i]);
                 verified_limit_ = exploration_.limit();
                 return true;
             }
             too_much_ = std::min(too_much_, ranked[i]->score.allocated_bytes);
-            share = std::max(share, static_cast<double>(cluster().budget.count) /
-                                        static_cast<double>(plan.process_bytes.high));
+            share = std::max(
+                share,
+                static_cast<double>(cluster().budget.count) /
+                    static_cast<double>(evaluated_.at({ranked[i]->setting, ranked[i]->pattern}).high_bytes));
         }
         if (!ranked.empty()) {
             const auto largest = static_cast<double>(ranked.front()->score.allocated_bytes);
             next_limit_ = static_cast<std::int64_t>(largest * std::min(share, 0.98));
         }
         return false;
+    }
+
+    static void sort_by_cost(std::vector<const Found*>& plans) {
+        std::ranges::stable_sort(plans, [](const Found* a, const Found* b) {
+            return std::pair(a->cost, a->score.allocated_bytes) <
+                   std::pair(b->cost, b->score.allocated_bytes);
+        });
     }
 
     std::vector<const Found*> fitting() const {
@@ -282,10 +341,7 @@ private:
                 ranked.push_back(&one);
             }
         }
-        std::ranges::stable_sort(ranked, [](const Found* a, const Found* b) {
-            return std::pair(a->cost, a->score.allocated_bytes) <
-                   std::pair(b->cost, b->score.allocated_bytes);
-        });
+        sort_by_cost(ranked);
         return ranked;
     }
 
@@ -430,6 +486,11 @@ private:
         }
     }
 
+    struct Evaluated {
+        bool fits = false;
+        std::int64_t high_bytes = 0;
+    };
+
     const SearchQuestion& question_;
     ModelFacts facts_;
     Space space_;
@@ -439,11 +500,14 @@ private:
     std::set<std::size_t> started_;
     Exploration exploration_;
     double bound_cost_ = 0.0;
-    std::vector<bool> finished_;       // settings that were searched to their end
-    std::optional<Found> chosen_;      // by all that is known the best that fits
-    std::int64_t next_limit_;          // of the allocated peak
-    std::int64_t too_much_;            // … that did not fit
-    std::int64_t verified_limit_ = 0;  // of the search that found it
+    std::vector<bool> finished_;   // settings that were searched to their end
+    std::optional<Found> chosen_;  // by all that is known the best that fits
+    std::int64_t next_limit_;      // of the allocated peak
+    static constexpr std::int64_t nothing_failed = std::numeric_limits<std::int64_t>::max();
+    std::int64_t budget_;                     // for the allocated peak
+    std::int64_t too_much_ = nothing_failed;  // … that did not fit
+    std::int64_t verified_limit_ = 0;         // of the search that found it
+    std::map<std::pair<std::size_t, Pattern>, Evaluated> evaluated_;
     SearchResult out_;
 };
 

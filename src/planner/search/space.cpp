@@ -33,6 +33,7 @@ public:
         if (options_.groups) {
             add_runs();
         }
+        find_blocks();
         order();
         add_uses();
         return std::move(space_);
@@ -202,6 +203,16 @@ private:
         space_.slots.push_back(std::move(run));
     }
 
+    void find_blocks() {
+        for (Slot& slot : space_.slots) {
+            bool inside = false;
+            for (std::int32_t s = slot.around; s >= 0; s = space_.slots[static_cast<std::size_t>(s)].around) {
+                inside = inside || space_.slots[static_cast<std::size_t>(s)].modules.size() > 1;
+            }
+            slot.block = !slot.together && !inside && slot.modules.size() > 1;
+        }
+    }
+
     // Runs first, then by the last row in front, so that what is inside a slot comes before it.
     void order() {
         std::vector<std::int32_t> old_of(space_.slots.size());
@@ -236,9 +247,8 @@ private:
             std::vector<Use> uses{{}};
             const auto instances = static_cast<std::int32_t>(slot.together ? 1 : slot.modules.size());
             add_kept(uses, 1, instances);
-            const bool blocks = options_.groups && instances > 1 && slot.around < 0;
             for (const std::int32_t n : several) {
-                if (blocks && n < instances) {
+                if (options_.groups && slot.block && n < instances) {
                     add_kept(uses, n, (instances + n - 1) / n);
                 }
             }

@@ -16,6 +16,7 @@ struct Slot {
     std::int32_t around = -1;          ///< the nearest slot that holds these modules; -1: the root
     std::int64_t own_numel = 0;  ///< of one instance, without the slots inside and without tied parameters
     std::int64_t own_trainable_numel = 0;
+    bool block = false;                  ///< repeated, and not inside of what is repeated
     std::vector<std::int32_t> overlaps;  ///< slots that cannot be units beside this one
 };
 
