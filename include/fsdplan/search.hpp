@@ -49,6 +49,8 @@ struct SearchQuestion {
     Objective objective = Objective::time;
     /// Repeated blocks are treated alike, but for which of them are checkpointed or kept.
     bool fold = true;
+    bool check_reserve =
+        true;  ///< plans have to fit with what the allocator reserves, not by their allocated peak alone
     SearchLimits limits;
     /// Called now and then; false stops the search, which then answers with the best so far.
     std::function<bool(const SearchProgress&)> proceed;

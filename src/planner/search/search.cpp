@@ -63,7 +63,11 @@ public:
         if (const Found* best = exploration_.best()) {
             out_.proof.best = in_units_of(*best, best->cost);
         }
-        fit_reserve();
+        if (question_.check_reserve) {
+            fit_reserve();
+        } else if (const Found* best = exploration_.best()) {
+            choose(*best);
+        }
         prove();
         collect();
         return std::move(out_);
