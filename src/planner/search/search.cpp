@@ -175,10 +175,8 @@ private:
     void prove() {
         SearchProof& proof = out_.proof;
         proof.complete = true;
-        double plans = 0.0;
         bound_cost_ = exploration_.best_cost();
         for (std::size_t s = 0; s < settings_.size(); ++s) {
-            plans += settings_[s]->plans();
             // What a finished setting left undone it left because of its bound.
             const double least = finished_[s] ? settings_[s]->left_cost() : least_cost(s);
             const bool pruned = least >= exploration_.best_cost() * (1.0 - question_.limits.gap);
@@ -188,7 +186,10 @@ private:
         }
         proof.settings = static_cast<std::int64_t>(settings_.size());
         proof.space = space_in_words(question_);
-        proof.log10_plans = std::log10(std::max(1.0, plans));
+        proof.log10_plans = std::log10(static_cast<double>(settings_.size()));
+        for (const std::vector<Use>& uses : space_.uses) {
+            proof.log10_plans += std::log10(static_cast<double>(uses.size()));
+        }
         proof.limit_bytes = exploration_.limit();
         proof.floor_bytes = std::numeric_limits<std::int64_t>::max();
         for (const std::unique_ptr<Setting>& setting : settings_) {
