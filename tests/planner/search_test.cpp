@@ -188,5 +188,31 @@ TEST(Search, FindsTheBestReshardingAndCheckpointing) {
     }
 }
 
+TEST(Search, NeverBreaksATie) {
+    Case about{.model = import_model("llama3.2-1b"), .tree = {}, .cluster = find_cluster({}), .jobs = {}};
+    about.tree = flatten(about.model);
+    ASSERT_TRUE(about.tree.has_tied_parameters);
+    const ModuleIndex embedding = *about.tree.find("model.embed_tokens");
+    for (const char* runtime : {"fsdp1", "fsdp2"}) {
+        TrainingJob job;
+        job.runtime = runtime;
+        job.sequence = 512;
+        job.mesh = {.replicate = 1, .shard = about.cluster.gpus};
+        about.jobs = {job};
+        const SearchQuestion question = question_about(about, units_only);
+        const Space space =
+            space_of(about.tree, {.fold = true, .reshard = false, .groups = false, .called = {}});
+        const ModelFacts facts = facts_of(about.model, about.tree);
+        Setting setting(question, space, 0, job, evaluation_of(question.question, facts, job, about.cluster));
+        Exploration exploration(question, about.cluster.budget.count);
+        Pattern pattern(space.slots.size(), 0);
+        EXPECT_NE(setting.simulate(pattern, exploration), nullptr) << runtime;
+        for (std::size_t s = 0; s < space.slots.size(); ++s) {
+            pattern[s] = space.slots[s].modules.front() == embedding ? 1 : 0;
+        }
+        EXPECT_EQ(setting.simulate(pattern, exploration), nullptr) << runtime;
+    }
+}
+
 }  // namespace
 }  // namespace fsdplan

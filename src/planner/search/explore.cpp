@@ -10,9 +10,12 @@ namespace {
 
 constexpr std::size_t most_patterns = 12;  // that a setting starts from
 
-bool runs(const WrapPlan& plan) {
-    return std::ranges::none_of(plan.diagnostics,
-                                [](const Diagnostic& d) { return d.severity != Severity::warning; });
+/// PyTorch takes the plan, and trains what it would train without units: ties stay ties.
+bool is_sound(const WrapPlan& plan) {
+    return std::ranges::none_of(plan.diagnostics, [](const Diagnostic& d) {
+        return d.severity != Severity::warning || d.rule == WrapRule::tie_broken ||
+               d.rule == WrapRule::tied_across_units || d.rule == WrapRule::not_called_through_unit;
+    });
 }
 
 }  // namespace
@@ -71,7 +74,7 @@ Setting::Setting(const SearchQuestion& question, const Space& space, std::size_t
 /// The user's own units, or where PyTorch refuses them the whole model as one.
 WrapPlan Setting::reference() const {
     WrapPlan plan = units_of(question_.question, job_);
-    return runs(plan) ? plan : plan_of(Pattern(space_.slots.size(), 0));
+    return is_sound(plan) ? plan : plan_of(Pattern(space_.slots.size(), 0));
 }
 
 WrapPlan Setting::plan_of(const Pattern& pattern) const {
@@ -101,7 +104,7 @@ std::optional<Score> Setting::score(const Pattern& pattern) const {
         return std::nullopt;
     }
     const WrapPlan plan = plan_of(pattern);
-    return runs(plan) ? std::optional(score_of(about_, plan, job_)) : std::nullopt;
+    return is_sound(plan) ? std::optional(score_of(about_, plan, job_)) : std::nullopt;
 }
 
 void Setting::keep(const Pattern& pattern, const std::optional<Score>& score, Exploration& into) {
