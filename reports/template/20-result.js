@@ -30,6 +30,10 @@ function thresholds(p) {
   const {lo, hi} = p.min_num_params;
   return hi === null ? (lo <= 0 ? "any" : `≥ ${int(lo)}`) : lo === hi ? int(lo) : lo <= 0 ? `≤ ${int(hi)}` : `${int(lo)} – ${int(hi)}`;
 }
+// Plans that no threshold tells apart are not those of a size policy.
+const sweepsThresholds = plans.length === 1 || plans.some(p => p.min_num_params.lo > 0 || p.min_num_params.hi !== null);
+const atThreshold = p => `min_num_params ${thresholds(p)}`;
+const settingsText = p => Object.entries(p.settings || {}).map(([option, value]) => `${option} ${value}`).join(", ");
 const exposedShare = p => p.step_ns > 0 ? 100 * p.exposed_ns / p.step_ns : 0;
 const peakText = p => `${bytes(p.peak.process_bytes)} (${byteRange(p.peak.low_bytes, p.peak.high_bytes)})`;
 // What is left of the budget: in GiB even where it is next to nothing, since it is a difference of such sizes.
@@ -38,7 +42,7 @@ function leftRange(p) {
   const least = p.left_bytes + p.peak.process_bytes - p.peak.high_bytes, most = p.left_bytes + p.peak.process_bytes - p.peak.low_bytes;
   return most < 0 ? `short by ${gib(-most)} to ${gib(-least)} GiB` : `left, ${gib(least)} to ${gib(most)} GiB`;
 }
-const spoken = p => `${cut(p.label)}: min_num_params ${thresholds(p)}, ${bytes(p.peak.process_bytes)} peak, ${time(p.step_ns)} step, ${word(p)}${p === recommended ? ", recommended" : ""}`;
+const spoken = p => `${cut(p.label)}: ${sweepsThresholds ? atThreshold(p) + ", " : ""}${bytes(p.peak.process_bytes)} peak, ${time(p.step_ns)} step, ${word(p)}${p === recommended ? ", recommended" : ""}`;
 
 // ---- terms of the memory
 const TERMS = {
@@ -65,7 +69,7 @@ function choice(p, key, order, attributes) {
     class: "pick" + (p === current ? " selected" : ""), role: "radio", "aria-checked": String(p === current), "aria-label": spoken(p),
     tabindex: p === current ? 0 : -1, "data-key": `${key}-${plans.indexOf(p)}`, onclick: () => select(p, key),
     onkeydown(event) { if (keys[event.key]) { event.preventDefault(); keys[event.key](); } },
-    ...tipped(h("b", {}, named(p.label)), `min_num_params ${thresholds(p)}`, `peak ${peakText(p)}`, `step ${time(p.step_ns)} (${timeRange(p.step_low_ns, p.step_high_ns)})`,
+    ...tipped(h("b", {}, named(p.label)), ...(sweepsThresholds ? [atThreshold(p)] : []), `peak ${peakText(p)}`, `step ${time(p.step_ns)} (${timeRange(p.step_low_ns, p.step_high_ns)})`,
       h("span", {class: "muted"}, `${upper(word(p))}${p === recommended ? ", recommended" : ""} · ${counted(p.units, "unit")}`)),
     ...attributes,
   };

@@ -13,7 +13,7 @@ function verdictHead(p) {
 
 function verdictWhy(p) {
   const parts = [];
-  if (p) parts.push(h("b", {}, named(upper(p.label))), `, min_num_params ${thresholds(p)}. `);
+  if (p) parts.push(h("b", {}, named(upper(p.label))), sweepsThresholds ? `, ${atThreshold(p)}. ` : settingsText(p) ? `, with ${cut(settingsText(p), 160)}. ` : ". ");
   if (!p || p === home) {
     parts.push(named(upper(verdict.text).replace(/[^.!?]$/, "$&."), 1000));
   } else {
@@ -95,7 +95,7 @@ function action(p) {
   if (!p || (p === home && !recommended)) return h("div", {class: "do"}, changes("What would change it"));
   if (standing(p) === "over" || standing(p) === "refused") {
     return recommended && p !== recommended && h("div", {class: "do"}, h("h3", {}, "Do this instead"),
-      h("p", {}, "Keep ", h("code", {}, "min_num_params"), ` in ${thresholds(recommended)}: `, named(recommended.label), `, ${bytes(recommended.peak.process_bytes)}, ${word(recommended)}.`));
+      h("p", {}, sweepsThresholds ? ["Keep ", h("code", {}, "min_num_params"), ` in ${thresholds(recommended)}: `] : "", named(recommended.label), `, ${bytes(recommended.peak.process_bytes)}, ${word(recommended)}.`));
   }
   return h("div", {class: "do"}, codeBox(p), p === home && changes("Next levers"));
 }

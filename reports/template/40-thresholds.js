@@ -53,7 +53,7 @@ function thresholdChart(box) {
   return chart(w, base + 46, "Peak memory and step time against min_num_params", marks);
 }
 
-section({
+if (sweepsThresholds) section({
   id: "thresholds", nav: "Threshold", title: "Where the threshold bites",
   lead: "Every min_num_params inside one plateau produces exactly the same wrapping. Choose a plateau, not a number.",
   draw(box, p) {

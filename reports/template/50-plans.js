@@ -66,7 +66,7 @@ function planTable(again) {
     h("button", {"data-key": "sort-" + c.key, onclick() { upwards = c === sortedBy ? !upwards : true; sortedBy = c; again("sort-" + c.key); }}, c.head, c === sortedBy ? (upwards ? " ↑" : " ↓") : ""));
   const under = words => h("span", {class: "under num"}, words);
   const row = p => h("tr", {"aria-current": p === current && "true", onclick: () => select(p, "row")},
-    h("th", {scope: "row"}, h("button", {"data-key": `row-${plans.indexOf(p)}`, "aria-label": "Show " + spoken(p)}, named(p.label)), p === recommended && h("span", {class: "star " + STANDING[standing(p)].tone}, " ★ recommended"), under(thresholds(p))),
+    h("th", {scope: "row"}, h("button", {"data-key": `row-${plans.indexOf(p)}`, "aria-label": "Show " + spoken(p)}, named(p.label)), p === recommended && h("span", {class: "star " + STANDING[standing(p)].tone}, " ★ recommended"), under(sweepsThresholds ? thresholds(p) : cut(settingsText(p), 90))),
     h("td", {class: STANDING[standing(p)].tone}, upper(word(p))),
     h("td", {class: "r"}, bytes(p.peak.process_bytes), under(byteRange(p.peak.low_bytes, p.peak.high_bytes))),
     h("td", {class: "r"}, leftText(p)),

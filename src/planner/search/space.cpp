@@ -168,7 +168,7 @@ private:
         std::vector<std::vector<std::int32_t>> out;
         for (auto& [tensor, slots] : owners) {
             std::ranges::sort(slots);
-            slots.erase(std::ranges::unique(slots).begin(), slots.end());
+            slots.erase(std::unique(slots.begin(), slots.end()), slots.end());
             const bool each_once = std::ranges::all_of(slots, [&](std::int32_t s) {
                 return space_.slots[static_cast<std::size_t>(s)].modules.size() == 1;
             });
