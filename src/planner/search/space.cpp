@@ -301,7 +301,16 @@ std::string with_stars(const std::string& path) {
     return out;
 }
 
+std::ptrdiff_t depth_of(const ModuleTree& tree, ModuleIndex m) {
+    std::ptrdiff_t depth = 0;
+    for (std::int32_t row = tree.parent[at(m)]; row >= 0; row = tree.parent[static_cast<std::size_t>(row)]) {
+        ++depth;
+    }
+    return depth;
+}
+
 struct Drawn {
+    std::ptrdiff_t depth = 0;
     ModuleIndex first;
     PolicySpec::Call call;
 };
@@ -367,11 +376,14 @@ PolicySpec policy_of(const ModuleTree& tree, const Space& space, const Pattern& 
             std::vector<ModuleIndex> modules(slot.modules.begin() + static_cast<std::ptrdiff_t>(begin),
                                              slot.modules.begin() + static_cast<std::ptrdiff_t>(end));
             const bool kept = static_cast<std::int64_t>(unit) >= units - use.kept;
-            drawn.push_back({modules.front(), call_of(tree, std::move(modules), kept)});
+            const ModuleIndex first = modules.front();
+            drawn.push_back({depth_of(tree, first), first, call_of(tree, std::move(modules), kept)});
         }
     }
-    // The last module first: whatever is inside a unit is a unit by then.
-    std::ranges::stable_sort(drawn, std::ranges::greater{}, &Drawn::first);
+    // The deepest first, so that whatever is inside a unit is a unit by then and like calls stand together.
+    std::ranges::stable_sort(drawn, [](const Drawn& a, const Drawn& b) {
+        return std::pair(a.depth, a.first) > std::pair(b.depth, b.first);
+    });
     for (Drawn& one : drawn) {
         spec.calls.push_back(std::move(one.call));
     }
