@@ -188,6 +188,19 @@ TEST(Search, FindsTheBestReshardingAndCheckpointing) {
     }
 }
 
+// As Whisper's encoder has it: PyTorch fails in backward when the frozen one ran last.
+TEST(Space, FrozenModulesShareNoCallWithTrainableOnes) {
+    ModelInCode model("toys.Encoder");
+    model.child(model.root(), "conv1", linear, {{"weight", {64, 64}}});
+    model.child(model.root(), "conv2", linear, {{"weight", {64, 64}}});
+    model.child(model.root(), "positions", linear, {{"weight", {64, 64}, DType::float32, false}});
+    const Space space =
+        space_of(flatten(model.graph()), {.fold = true, .reshard = false, .groups = true, .called = {}});
+    const auto together = std::ranges::count(space.slots, true, &Slot::together);
+    ASSERT_EQ(together, 1);
+    EXPECT_EQ(space.slots.front().modules.size(), 2U);
+}
+
 TEST(Search, NeverBreaksATie) {
     Case about{.model = import_model("llama3.2-1b"), .tree = {}, .cluster = find_cluster({}), .jobs = {}};
     about.tree = flatten(about.model);

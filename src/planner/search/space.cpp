@@ -142,8 +142,22 @@ private:
             }
         }
         for (const std::vector<std::int32_t>& run : runs) {
-            add_run(run);
+            if (trains_as_one(run)) {
+                add_run(run);
+            }
         }
+    }
+
+    /// All of them trainable or none. fully_shard hangs the backward of a call on the result of the module
+    /// that ran last: one that is frozen and reads no activation gives a result without gradient, and the
+    /// others' backward then finds their parameters gone.
+    bool trains_as_one(const std::vector<std::int32_t>& run) const {
+        const auto trains = [&](std::int32_t s) {
+            const Slot& slot = space_.slots[static_cast<std::size_t>(s)];
+            return std::ranges::any_of(tree_.parameters(slot.modules.front()),
+                                       [&](TensorIndex t) { return tree_.tensors[at(t)].requires_grad; });
+        };
+        return std::ranges::all_of(run, trains) || std::ranges::none_of(run, trains);
     }
 
     bool inside_block(std::size_t m) const {
