@@ -4,6 +4,21 @@
 
 namespace fsdplan::cli {
 
+SweepQuestion about_one_job(const AskedQuestion& asked, std::string_view command) {
+    if (asked.jobs.size() != 1) {
+        throw Error(ErrorKind::input, std::string(command),
+                    "is about one plan; --" + asked.jobs.front().settings.front().first +
+                        " has several values, which `fsdplan sweep` compares");
+    }
+    return {.model = asked.model,
+            .tree = asked.tree,
+            .policy = asked.policy,
+            .sweep_thresholds = false,
+            .wrap = asked.wrap,
+            .jobs = {asked.jobs.front().job},
+            .cluster = asked.cluster};
+}
+
 void QuestionOptions::declare(Arguments& arguments) {
     model.declare(arguments);
     cluster.declare(arguments);

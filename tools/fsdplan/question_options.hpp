@@ -23,6 +23,10 @@ struct AskedQuestion {
     std::string base = "default";         ///< where values come from that no option gave
 };
 
+/// The question of a command that is about one job; `asked` must outlive it. Throws Error(input) at the
+/// option that has several values.
+SweepQuestion about_one_job(const AskedQuestion& asked, std::string_view command);
+
 /// A model to be trained on GPUs: everything that sweep, simulate and their like are asked with.
 struct QuestionOptions {
     ModelOptions model;

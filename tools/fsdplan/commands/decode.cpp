@@ -86,18 +86,7 @@ int run(const DecodeOptions& options) {
     QuestionOptions with_gpus = options.question;
     infer_gpus(with_gpus, seen);
     const AskedQuestion asked = with_gpus.ask();
-    if (asked.jobs.size() != 1) {
-        throw Error(
-            ErrorKind::input, "decode",
-            "is about one job; --" + asked.jobs.front().settings.front().first + " has several values");
-    }
-    const SweepQuestion about{.model = asked.model,
-                              .tree = asked.tree,
-                              .policy = asked.policy,
-                              .sweep_thresholds = false,
-                              .wrap = asked.wrap,
-                              .jobs = {asked.jobs.front().job},
-                              .cluster = asked.cluster};
+    const SweepQuestion about = about_one_job(asked, "decode");
     const bool file_decides = asked.base != "default";
     DecodeResult result = decode({.about = about,
                                   .other_units = with_gpus.policy.policies.empty() && !file_decides,

@@ -92,8 +92,9 @@ constinit const cli::CommandInfo diff{
     .example = "fsdplan diff before.json after.json",
     .setup = [](cli::Arguments& arguments) -> std::function<int()> {
         const auto options = std::make_shared<cli::DiffOptions>();
-        arguments.positional("BEFORE", options->before,
-                             "JSON that a command wrote with -o or --json, or settings in YAML, TOML or JSON");
+        arguments.positional(
+            "BEFORE", options->before,
+            "JSON that a command wrote with -o or --json, or settings in YAML, TOML or JSON");
         arguments.positional("AFTER", options->after, "another of the same kind");
         arguments.group("Output");
         options->output.declare(arguments, "JSON");

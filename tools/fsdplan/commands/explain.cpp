@@ -27,18 +27,7 @@ int run(const ExplainOptions& options) {
     }
     const StepOptions step{.allocator = parse_alloc_conf(options.alloc_conf, "--alloc-conf")};
     const AskedQuestion asked = options.question.ask();
-    if (asked.jobs.size() != 1) {
-        throw Error(ErrorKind::input, "explain",
-                    "explains one plan; --" + asked.jobs.front().settings.front().first +
-                        " has several values, which `fsdplan sweep` compares");
-    }
-    const SweepQuestion question{.model = asked.model,
-                                 .tree = asked.tree,
-                                 .policy = asked.policy,
-                                 .sweep_thresholds = false,
-                                 .wrap = asked.wrap,
-                                 .jobs = {asked.jobs.front().job},
-                                 .cluster = asked.cluster};
+    const SweepQuestion question = about_one_job(asked, "explain");
     Explanation result = explain(question, step);
     result.step.assumptions = options.question.assumptions(asked, question.jobs.front());
     if (!file.empty()) {

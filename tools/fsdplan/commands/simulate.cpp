@@ -64,19 +64,8 @@ int run(const SimulateOptions& options) {
     const StepOptions step{.contention = options.contention,
                            .allocator = parse_alloc_conf(options.alloc_conf, "--alloc-conf")};
     const AskedQuestion asked = options.question.ask();
-    if (asked.jobs.size() != 1) {
-        throw Error(ErrorKind::input, "simulate",
-                    "plays one plan; --" + asked.jobs.front().settings.front().first +
-                        " has several values, which `fsdplan sweep` compares");
-    }
-    const TrainingJob& job = asked.jobs.front().job;
-    const SweepQuestion question{.model = asked.model,
-                                 .tree = asked.tree,
-                                 .policy = asked.policy,
-                                 .sweep_thresholds = false,
-                                 .wrap = asked.wrap,
-                                 .jobs = {job},
-                                 .cluster = asked.cluster};
+    const SweepQuestion question = about_one_job(asked, "simulate");
+    const TrainingJob& job = question.jobs.front();
     StepResult result = simulate_step(question, step);
     result.assumptions = options.question.assumptions(asked, job);
     result.assumptions.push_back(
