@@ -51,7 +51,7 @@ std::string class_option(const std::vector<std::string>& classes) {
 class Changes {
 public:
     Changes(const SweepQuestion& question, const ModelFacts& facts, const PlanResult& plan)
-        : question_(question), facts_(facts), plan_(plan), job_(question.jobs[plan.job]) {}
+        : question_(question), facts_(facts), job_(question.jobs[plan.job]) {}
 
     std::vector<SingleChange> all() {
         work();
@@ -204,7 +204,6 @@ private:
 
     const SweepQuestion& question_;
     const ModelFacts& facts_;
-    const PlanResult& plan_;
     const TrainingJob& job_;
     std::vector<SingleChange> out_;
 };
