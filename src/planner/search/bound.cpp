@@ -107,10 +107,12 @@ StepBound::Curve StepBound::curve_of(const Evaluation& about, const TrainingJob&
     const double top = 2.0 * static_cast<double>(numel_ * out.bytes_per_element) + 1024.0;
     constexpr double step = 1.03;
     constexpr double between_steps = 0.998;  // a knot of a measured curve
-    for (double size = 512.0; size < top; size *= step) {
+    double size = 512.0;
+    while (size < top) {
         out.bytes.push_back(size);
         out.least_ns.push_back(
             collective_time(about.cluster, kind, Bytes{static_cast<std::int64_t>(size)}, group).ns.value);
+        size *= step;
     }
     out.best_ns_per_byte = std::numeric_limits<double>::max();
     for (std::size_t i = out.bytes.size(); i-- > 0;) {
