@@ -5,7 +5,6 @@ namespace {
 
 using testing::Contains;
 using testing::HasSubstr;
-using testing::Not;
 
 FrontendPlan trainer(const std::string& text) {
     return llama().read("Trainer", text);
