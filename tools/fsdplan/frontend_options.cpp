@@ -15,7 +15,7 @@ void FrontendOptions::declare(Arguments& arguments) {
 }
 
 std::optional<FrontendPlan> FrontendOptions::read(const ModelGraph& model, const ModuleTree& tree,
-                                                  TrainingJob job, std::int64_t ranks) const {
+                                                  const TrainingJob& job, std::int64_t ranks) const {
     std::optional<FrontendPlan> plan;
     std::string_view before;
     for (std::size_t i = 0; i < files.size(); ++i) {

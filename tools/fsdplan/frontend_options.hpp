@@ -17,7 +17,7 @@ struct FrontendOptions {
     void declare(Arguments& arguments);
     /// What the given file decides for this model on so many ranks, if one is given; `job` is what it leaves
     /// open. Throws Error(input) when several are given.
-    std::optional<FrontendPlan> read(const ModelGraph& model, const ModuleTree& tree, TrainingJob job,
+    std::optional<FrontendPlan> read(const ModelGraph& model, const ModuleTree& tree, const TrainingJob& job,
                                      std::int64_t ranks) const;
 };
 

@@ -89,8 +89,9 @@ void spread(std::int64_t global_batch, const Cluster& cluster, std::vector<Liste
     }
 }
 
-std::atomic<bool> interrupted =
-    false;  // NOLINT(cppcoreguidelines-avoid-non-const-global-variables): a signal
+// Set by a signal.
+// NOLINTNEXTLINE(cppcoreguidelines-avoid-non-const-global-variables)
+std::atomic<bool> interrupted = false;
 
 /// Says on a terminal how far the search is once it takes longer; an interrupt ends it with the best so far.
 class Progress {
