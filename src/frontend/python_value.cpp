@@ -66,6 +66,33 @@ void refuse(FrontendRule rule, std::string_view error_type, std::string subject,
                    .message = std::move(message)}};
 }
 
+PythonValue python_value(const json::Value& value) {
+    switch (value.type()) {
+        case json::Type::boolean:
+            return value.boolean();
+        case json::Type::integer:
+            return value.integer();
+        case json::Type::real:
+            return value.number();
+        case json::Type::string:
+            return std::string(value.string());
+        case json::Type::array:
+            return value.strings();
+        case json::Type::null:
+        case json::Type::object:
+            break;
+    }
+    return {};
+}
+
+PythonArguments python_arguments(const json::Value& object) {
+    PythonArguments out;
+    for (const json::Value member : object.members()) {
+        out[std::string(member.key())] = python_value(member);
+    }
+    return out;
+}
+
 std::string lower(std::string_view text) {
     std::string out(text);
     std::ranges::transform(out, out.begin(), [](unsigned char c) {

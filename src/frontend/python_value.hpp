@@ -3,6 +3,7 @@
 #include <string>
 #include <string_view>
 
+#include "base/json.hpp"
 #include "fsdplan/frontend.hpp"
 
 // Python's conversions, as far as settings meet them.
@@ -25,6 +26,11 @@ auto or_refused(const Answer& answer) -> OrRefused<decltype(answer())> {
         return std::move(refused.error);
     }
 }
+
+/// What a value of JSON is in Python; fails for a list of anything but texts. An object is None: no setting
+/// is one.
+PythonValue python_value(const json::Value& value);
+PythonArguments python_arguments(const json::Value& object);
 
 std::string lower(std::string_view text);
 std::string upper(std::string_view text);

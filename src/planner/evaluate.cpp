@@ -344,8 +344,7 @@ std::string_view name(Phase phase) {
 }
 
 bool PlanResult::runs() const {
-    return std::ranges::none_of(wrap.diagnostics,
-                                [](const Diagnostic& d) { return d.severity != Severity::warning; });
+    return refusal(wrap) == nullptr;
 }
 
 namespace {

@@ -32,11 +32,10 @@ PlanResult evaluate(const Evaluation& about, const WrapPlan& plan, const Trainin
 std::string label_of(const ModuleTree& tree, const WrapPlan& plan);
 
 /// What PyTorch refuses about a plan; nullptr when it runs.
-const Diagnostic* refusal(const PlanResult& plan);
-/// The line of a plan's memory that decides whether it fits, by its name.
-std::string deciding_term(const PlanResult& plan);
-/// "fits: 12.3 GiB of 79.1 GiB left; …"
-std::string verdict_text(const PlanResult& plan, const std::string& decided_by, std::int64_t budget);
+const Diagnostic* refusal(const WrapPlan& plan);
+
+/// Whether a plan fits, and what decides that; without what to do next.
+Verdict verdict_of(const PlanResult& plan, std::int64_t budget);
 
 /// Python that draws these boundaries; `threshold` is the interval of min_num_params when there is one.
 PlanCode code_of(const SweepQuestion& question, const PlanResult& plan, const TrainingJob& job);

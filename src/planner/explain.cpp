@@ -24,7 +24,7 @@ ExplainedChange explained(const SingleChange& change, const PlanResult& before, 
                         .fits = after.result.fits,
                         .refused = {},
                         .side_effect = change.side_effect};
-    if (const Diagnostic* error = refusal(after.result)) {
+    if (const Diagnostic* error = refusal(after.result.wrap)) {
         out.refused = error->message;
     }
     return out;

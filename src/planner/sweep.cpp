@@ -230,10 +230,7 @@ SweepResult sweep(const SweepQuestion& question) {
     out.recommended = best_that_fits(question, out.plans);
     out.shown = out.recommended.value_or(closest(question, out.plans));
     const PlanResult& shown = out.plans[out.shown];
-    out.verdict.fits = shown.runs() ? shown.fits : std::optional<bool>(false);
-    out.verdict.left_bytes = shown.left_bytes;
-    out.verdict.decided_by = shown.runs() ? deciding_term(shown) : std::string(name(refusal(shown)->rule));
-    out.verdict.text = verdict_text(shown, out.verdict.decided_by, question.cluster.budget.count);
+    out.verdict = verdict_of(shown, question.cluster.budget.count);
     if (shown.runs()) {
         out.verdict.next = changes_for(question, facts, shown);
     }

@@ -3,8 +3,8 @@
 
 namespace fsdplan {
 
-const Diagnostic* refusal(const PlanResult& plan) {
-    for (const Diagnostic& d : plan.wrap.diagnostics) {
+const Diagnostic* refusal(const WrapPlan& plan) {
+    for (const Diagnostic& d : plan.diagnostics) {
         if (d.severity != Severity::warning) {
             return &d;
         }
@@ -12,6 +12,9 @@ const Diagnostic* refusal(const PlanResult& plan) {
     return nullptr;
 }
 
+namespace {
+
+/// The line of a plan's memory that decides whether it fits.
 std::string deciding_term(const PlanResult& plan) {
     const MemoryTerm* decides = nullptr;
     const auto weight = [&](const MemoryTerm& term) {
@@ -29,7 +32,7 @@ std::string deciding_term(const PlanResult& plan) {
 }
 
 std::string verdict_text(const PlanResult& plan, const std::string& decided_by, std::int64_t budget) {
-    if (const Diagnostic* error = refusal(plan)) {
+    if (const Diagnostic* error = refusal(plan.wrap)) {
         return "PyTorch refuses: " + error->message;
     }
     const std::string of_budget = " of " + show_bytes(budget);
@@ -43,6 +46,17 @@ std::string verdict_text(const PlanResult& plan, const std::string& decided_by, 
     }
     return "does not fit: needs at least " + show_bytes(plan.process_bytes.low) + of_budget +
            "; the largest part is " + shown_term(decided_by);
+}
+
+}  // namespace
+
+Verdict verdict_of(const PlanResult& plan, std::int64_t budget) {
+    const Diagnostic* error = refusal(plan.wrap);
+    Verdict out{.fits = error == nullptr ? plan.fits : std::optional<bool>(false),
+                .left_bytes = plan.left_bytes,
+                .decided_by = error == nullptr ? deciding_term(plan) : std::string(name(error->rule))};
+    out.text = verdict_text(plan, out.decided_by, budget);
+    return out;
 }
 
 }  // namespace fsdplan

@@ -72,10 +72,7 @@ void write_match(JsonWriter& out, const DecodeMatch& match) {
 }  // namespace
 
 std::string json_report(const SweepQuestion& question, const DecodeResult& result, std::string_view version) {
-    JsonWriter out;
-    out.begin_object();
-    out.member("format", "fsdplan.result").member("version", std::int64_t{1}).member("command", "decode");
-    out.member("fsdplan", version);
+    JsonWriter out = begin_result("decode", version);
     write_model(out, question);
     write_job(out, question, result.job);
     write_assumptions(out, result.assumptions);

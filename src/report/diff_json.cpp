@@ -1,5 +1,5 @@
 #include "fsdplan/diff.hpp"
-#include "report/json_writer.hpp"
+#include "report/json_parts.hpp"
 
 namespace fsdplan {
 namespace {
@@ -48,10 +48,8 @@ void write_rows(JsonWriter& out, std::string_view key, const std::vector<DiffRow
 
 std::string json_report(const Diff& diff, const std::string& before_file, const std::string& after_file,
                         std::string_view version) {
-    JsonWriter out;
-    out.begin_object();
-    out.member("format", "fsdplan.result").member("version", std::int64_t{1}).member("command", "diff");
-    out.member("fsdplan", version).member("before", before_file).member("after", after_file);
+    JsonWriter out = begin_result("diff", version);
+    out.member("before", before_file).member("after", after_file);
     out.member("same", diff.same());
     write_rows(out, "settings", diff.settings);
     write_rows(out, "results", diff.results);

@@ -6,14 +6,8 @@ namespace fsdplan {
 
 std::string json_report(const SweepQuestion& question, const Explanation& result, std::string_view version) {
     const StepResult& step = result.step;
-    JsonWriter out;
-    out.begin_object();
-    out.member("format", "fsdplan.result").member("version", std::int64_t{1}).member("command", "explain");
-    out.member("fsdplan", version);
-    write_model(out, question);
-    write_job(out, question, question.jobs.front());
-    write_cluster(out, question.cluster);
-    write_assumptions(out, step.assumptions);
+    JsonWriter out = begin_result("explain", version);
+    write_question(out, question, question.jobs.front(), step.assumptions);
     out.member("plan", step.plan.label);
     out.member("runs", step.plan.runs() && !step.run.memory->out_of_memory);
     write_truth(out, "fits", step.plan.fits);

@@ -14,14 +14,8 @@ constexpr std::size_t most_modules = 20'000;
 }  // namespace
 
 std::string json_report(const SweepQuestion& question, const SweepResult& result, std::string_view version) {
-    JsonWriter out;
-    out.begin_object();
-    out.member("format", "fsdplan.result").member("version", std::int64_t{1}).member("command", "sweep");
-    out.member("fsdplan", version);
-    write_model(out, question);
-    write_job(out, question, question.jobs[result.plans[result.shown].job]);
-    write_cluster(out, question.cluster);
-    write_assumptions(out, result.assumptions);
+    JsonWriter out = begin_result("sweep", version);
+    write_question(out, question, question.jobs[result.plans[result.shown].job], result.assumptions);
     write_verdict(out, result.verdict);
     out.key("recommended");
     if (result.recommended) {

@@ -4,6 +4,22 @@
 
 namespace fsdplan {
 
+JsonWriter begin_result(std::string_view command, std::string_view version) {
+    JsonWriter out;
+    out.begin_object();
+    out.member("format", "fsdplan.result").member("version", std::int64_t{1}).member("command", command);
+    out.member("fsdplan", version);
+    return out;
+}
+
+void write_question(JsonWriter& out, const SweepQuestion& question, const TrainingJob& job,
+                    const std::vector<Assumption>& assumptions) {
+    write_model(out, question);
+    write_job(out, question, job);
+    write_cluster(out, question.cluster);
+    write_assumptions(out, assumptions);
+}
+
 void write_model(JsonWriter& out, const SweepQuestion& question) {
     const ParameterTotals totals = totals_of(question.tree);
     out.key("model").begin_object();

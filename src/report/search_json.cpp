@@ -39,14 +39,8 @@ void write_waits(JsonWriter& out, const std::vector<std::pair<Cause, std::int64_
 
 std::string json_report(const SearchQuestion& asked, const SearchResult& result, std::string_view version) {
     const SweepQuestion question = with_jobs(asked.question, result.jobs);
-    JsonWriter out;
-    out.begin_object();
-    out.member("format", "fsdplan.result").member("version", std::int64_t{1}).member("command", "plan");
-    out.member("fsdplan", version);
-    write_model(out, question);
-    write_job(out, question, asked.question.jobs.front());
-    write_cluster(out, question.cluster);
-    write_assumptions(out, result.assumptions);
+    JsonWriter out = begin_result("plan", version);
+    write_question(out, question, asked.question.jobs.front(), result.assumptions);
     write_verdict(out, result.verdict);
     out.key("recommended");
     if (result.recommended) {

@@ -49,14 +49,8 @@ void write_timeline(JsonWriter& out, const StepResult& result) {
 }  // namespace
 
 std::string json_report(const SweepQuestion& question, const StepResult& result, std::string_view version) {
-    JsonWriter out;
-    out.begin_object();
-    out.member("format", "fsdplan.result").member("version", std::int64_t{1}).member("command", "simulate");
-    out.member("fsdplan", version);
-    write_model(out, question);
-    write_job(out, question, question.jobs.front());
-    write_cluster(out, question.cluster);
-    write_assumptions(out, result.assumptions);
+    JsonWriter out = begin_result("simulate", version);
+    write_question(out, question, question.jobs.front(), result.assumptions);
     out.member("plan", result.plan.label);
     out.member("units", result.plan.units);
     out.member("runs", result.plan.runs() && !result.run.memory->out_of_memory);

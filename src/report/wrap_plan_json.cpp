@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "model/named_parameters.hpp"
 #include "schedule/reshard_ranks.hpp"
 
 namespace fsdplan {
@@ -107,27 +108,19 @@ void write_prefetch(JsonWriter& out, const TrainingJob& job) {
 }
 
 void write_parameters(JsonWriter& out, const ModuleTree& tree) {
-    std::vector<char> seen(tree.tensors.size(), 0);
     out.key("parameters").begin_array();
-    for (std::size_t m = 0; m < tree.size(); ++m) {
-        const auto module = static_cast<ModuleIndex>(m);
-        const std::span<const TensorIndex> parameters = tree.parameters(module);
-        for (std::size_t p = 0; p < parameters.size(); ++p) {
-            if (seen[at(parameters[p])]++ != 0) {
-                continue;
-            }
-            const Tensor& tensor = tree.tensors[at(parameters[p])];
-            out.begin_object(true);
-            out.member("name", join_path(tree.path(module), tree.parameter_names(module)[p]));
-            out.key("shape").begin_array(true);
-            for (const std::int64_t size : tensor.shape) {
-                out.value(size);
-            }
-            out.end_array();
-            out.member("dtype", name(tensor.dtype));
-            out.member("requires_grad", tensor.requires_grad);
-            out.end_object();
+    for (const NamedParameter& parameter : named_parameters(tree)) {
+        const Tensor& tensor = tree.tensors[at(parameter.tensor)];
+        out.begin_object(true);
+        out.member("name", parameter.name);
+        out.key("shape").begin_array(true);
+        for (const std::int64_t size : tensor.shape) {
+            out.value(size);
         }
+        out.end_array();
+        out.member("dtype", name(tensor.dtype));
+        out.member("requires_grad", tensor.requires_grad);
+        out.end_object();
     }
     out.end_array();
 }

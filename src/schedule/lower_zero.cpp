@@ -31,30 +31,12 @@ std::vector<ModuleIndex> leaf_modules(const ModuleTree& tree) {
 }
 
 zero::Options options_of(const TrainingJob& job, int stage) {
-    const ZeroOptions& given = job.zero;
-    return {
-        .stage = stage,
-        .communication_dtype = job.reduce_dtype,
-        .float32_accumulation = given.float32_accumulation,
-        .ranks = job.mesh.ranks(),
-        .accumulate = job.accumulate,
-        .clips_gradients = job.clip_norm.has_value(),
-        .reduce_bucket_size = given.reduce_bucket_size,
-        .overlap_comm = given.overlap_comm,
-        .contiguous_gradients = given.contiguous_gradients,
-        .reduce_scatter = given.reduce_scatter,
-        .use_multi_rank_bucket_allreduce = given.use_multi_rank_bucket_allreduce,
-        .round_robin_gradients = given.round_robin_gradients,
-        .parameter_alignment = given.parameter_alignment,
-        .prefetch_bucket_size = given.prefetch_bucket_size,
-        .max_live_parameters = given.max_live_parameters,
-        .max_reuse_distance = given.max_reuse_distance,
-        .param_persistence_threshold = given.param_persistence_threshold,
-        .model_persistence_threshold = given.model_persistence_threshold,
-        .sub_group_size = given.sub_group_size,
-        .allgather_sequential = given.allgather_sequential,
-        .use_all_reduce_for_fetch_params = given.use_all_reduce_for_fetch_params,
-    };
+    return {{.stage = stage,
+             .communication_dtype = job.reduce_dtype,
+             .ranks = job.mesh.ranks(),
+             .accumulate = job.accumulate,
+             .clips_gradients = job.clip_norm.has_value()},
+            job.zero};
 }
 
 /// What the stages share: parameters in one dtype, float32 masters of what a rank owns, buckets of gradients.

@@ -18,34 +18,16 @@ struct Parameter {
     std::int32_t created = 0;  ///< stage 3: place in the order in which parameters were made
 };
 
-/// Settings of a DeepSpeed configuration, with DeepSpeed's defaults.
-struct Options {
+/// What a DeepSpeed configuration says beside zero_optimization, with DeepSpeed's defaults.
+struct RunOptions {
     int stage = 1;
     DType dtype = DType::bfloat16;             ///< of the parameters
     std::optional<DType> communication_dtype;  ///< communication_data_type
-    bool float32_accumulation = false;         ///< data_types.grad_accum_dtype is wider than the parameters
     std::int64_t ranks = 1;
     std::int64_t accumulate = 1;  ///< gradient_accumulation_steps
-
     bool clips_gradients = true;  ///< gradient_clipping is not 0
-
-    std::int64_t reduce_bucket_size = 500'000'000;  ///< elements, as all sizes here
-    bool overlap_comm = false;                      ///< stages 1 and 2; in stage 3 it changes nothing here
-    bool contiguous_gradients = true;
-    bool reduce_scatter = true;
-    bool use_multi_rank_bucket_allreduce = true;
-    bool round_robin_gradients = false;
-    bool parameter_alignment = false;
-
-    std::int64_t prefetch_bucket_size = 50'000'000;
-    std::int64_t max_live_parameters = 1'000'000'000;
-    std::int64_t max_reuse_distance = 1'000'000'000;
-    std::int64_t param_persistence_threshold = 100'000;
-    std::int64_t model_persistence_threshold = INT64_MAX;
-    std::int64_t sub_group_size = 1'000'000'000;
-    bool allgather_sequential = false;
-    bool use_all_reduce_for_fetch_params = false;
-
+};
+struct Options : RunOptions, ZeroOptions {
     DType wire_dtype() const { return communication_dtype.value_or(dtype); }
 };
 

@@ -1,5 +1,6 @@
 #include "verify/frontend_words.hpp"
 
+#include "frontend/python_value.hpp"
 #include "verify/unit_rows.hpp"
 #include "verify/words.hpp"
 
@@ -140,28 +141,14 @@ std::string recorded_reason(const FrontendError& error) {
 }  // namespace
 
 PythonValue python_value(const json::Value& value) {
-    switch (value.type()) {
-        case json::Type::null:
-            return {};
-        case json::Type::boolean:
-            return value.boolean();
-        case json::Type::integer:
-            return value.integer();
-        case json::Type::real:
-            return value.number();
-        case json::Type::string:
-            return std::string(value.string());
-        case json::Type::array:
-            return value.strings();
-        case json::Type::object: {
-            std::map<std::string, std::string> out;
-            for (const json::Value member : value.members()) {
-                out[std::string(member.key())] = member.string();
-            }
-            return out;
-        }
+    if (!value.is_object()) {
+        return frontend::python_value(value);
     }
-    return {};
+    std::map<std::string, std::string> out;
+    for (const json::Value member : value.members()) {
+        out[std::string(member.key())] = member.string();
+    }
+    return out;
 }
 
 PythonArguments python_arguments(const json::Value& object) {

@@ -115,7 +115,7 @@ void enumerate(const SearchQuestion& question, const Space& space, const Trainin
         more = false;
         for (std::size_t s = 0; s < pattern.size() && !more; ++s) {
             more = ++pattern[s] < space.uses[s].size();
-            pattern[s] = more ? pattern[s] : std::uint8_t{0};
+            pattern[s] = more ? pattern[s] : UseIndex{0};
         }
     }
 }

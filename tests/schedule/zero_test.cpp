@@ -37,7 +37,7 @@ std::vector<std::int64_t> sent(const std::vector<Event>& events, Purpose purpose
 
 TEST(ZeroLayout, PartitionsCutTheBufferRegardlessOfParameters) {
     const std::vector<Parameter> parameters = sized({5, 4, 2});
-    const std::vector<FlatGroup> groups = flat_groups(parameters, {.ranks = 3});
+    const std::vector<FlatGroup> groups = flat_groups(parameters, {{.ranks = 3}, {}});
     ASSERT_EQ(groups.size(), 1U);
     EXPECT_THAT(groups[0].offsets, ElementsAre(0, 5, 9));
     EXPECT_EQ(groups[0].flat_numel, 12);  // 11, up to a multiple of 2 * 3
@@ -49,12 +49,12 @@ TEST(ZeroLayout, PartitionsCutTheBufferRegardlessOfParameters) {
 }
 
 TEST(ZeroLayout, RoundRobinDealsParametersOut) {
-    const Options options{.ranks = 2, .round_robin_gradients = true};
+    const Options options{{.ranks = 2}, {.round_robin_gradients = true}};
     EXPECT_THAT(flat_groups(sized({1, 2, 3, 4, 5}), options)[0].parameters, ElementsAre(0, 2, 4, 1, 3));
 }
 
 TEST(ZeroLayout, AlignedParametersBeginAt16Bytes) {
-    Options options{.dtype = DType::bfloat16, .ranks = 1, .parameter_alignment = true};
+    Options options{{.dtype = DType::bfloat16, .ranks = 1}, {.parameter_alignment = true}};
     EXPECT_THAT(flat_groups(sized({3, 9, 1}), options)[0].offsets, ElementsAre(0, 8, 24));
     EXPECT_EQ(flat_groups(sized({3, 9, 1}), options)[0].flat_numel, 26);  // none behind the last, then even
     options.dtype = DType::float32;
@@ -63,7 +63,7 @@ TEST(ZeroLayout, AlignedParametersBeginAt16Bytes) {
 
 TEST(Zero12, ABucketIsReducedBeforeItWouldOverflow) {
     const std::vector<std::int32_t> ready{2, 1, 0};
-    const Options options{.stage = 2, .ranks = 2, .reduce_bucket_size = 10};
+    const Options options{{.stage = 2, .ranks = 2}, {.reduce_bucket_size = 10}};
     // 4 + 6 = 10 fit; 5 does not.
     const std::vector<Event> events = zero12_iteration(sized({5, 6, 4}), options, ready);
     EXPECT_THAT(sent(events, Purpose::gradients), ElementsAre(10, 5));
@@ -73,7 +73,7 @@ TEST(Zero12, ABucketIsReducedBeforeItWouldOverflow) {
 
 TEST(Zero12, StageOneReducesAfterBackwardInTheOptimizersOrder) {
     const std::vector<std::int32_t> ready{2, 1, 0};
-    Options options{.stage = 1, .ranks = 2, .accumulate = 2, .reduce_bucket_size = 9};
+    Options options{{.stage = 1, .ranks = 2, .accumulate = 2}, {.reduce_bucket_size = 9}};
     // In the optimizer's order 5, 6, 4: no two fit into 9. As they become ready: 4; 6; 5 alike, but 4 + 5 = 9
     // do when the middle one has no gradient.
     const std::vector<std::int32_t> without_middle{2, 0};
@@ -91,7 +91,7 @@ TEST(Zero12, StageOneReducesAfterBackwardInTheOptimizersOrder) {
 
 TEST(Zero12, WithoutMultiRankBucketsEachOwnerGetsItsPart) {
     const std::vector<std::int32_t> ready{0, 1};
-    const Options options{.stage = 2, .ranks = 2, .use_multi_rank_bucket_allreduce = false};
+    const Options options{{.stage = 2, .ranks = 2}, {.use_multi_rank_bucket_allreduce = false}};
     // 4 + 8 = 12: rank 0 owns [0, 6), so the first parameter and 2 elements of the second.
     const std::vector<Event> events = zero12_iteration(sized({4, 8}), options, ready);
     EXPECT_THAT(sent(events, Purpose::gradients), ElementsAre(6, 6));
@@ -102,7 +102,7 @@ TEST(Zero12, WithoutMultiRankBucketsEachOwnerGetsItsPart) {
 
 TEST(Zero12, AnOversizedParameterIsSentByPartitions) {
     const std::vector<std::int32_t> ready{0};
-    const Options options{.stage = 2, .ranks = 4, .reduce_bucket_size = 9};
+    const Options options{{.stage = 2, .ranks = 4}, {.reduce_bucket_size = 9}};
     // 40 elements, 10 on each rank: every piece exceeds the bucket size by itself.
     EXPECT_THAT(sent(zero12_iteration(sized({40}), options, ready), Purpose::gradients),
                 ElementsAre(10, 10, 10, 10));
@@ -110,7 +110,7 @@ TEST(Zero12, AnOversizedParameterIsSentByPartitions) {
 
 TEST(Zero12, Bfloat16WithFloat32GradientsReducesThePaddedBuffer) {
     const std::vector<std::int32_t> ready{1, 0};
-    const Options options{.stage = 1, .float32_accumulation = true, .ranks = 4, .accumulate = 2};
+    const Options options{{.stage = 1, .ranks = 4, .accumulate = 2}, {.float32_accumulation = true}};
     const std::vector<Event> events = zero12_iteration(sized({5, 6}), options, ready);
     EXPECT_THAT(sent(events, Purpose::gradients), ElementsAre(16));  // 11 up to a multiple of 8
     EXPECT_THAT(sent(events, Purpose::norm), IsEmpty());
@@ -128,15 +128,14 @@ TEST(Zero12, EveryGradientIsReducedOnceAndPartitionsCoverTheBuffer) {
             ready.push_back(static_cast<std::int32_t>(i));
         }
         std::ranges::shuffle(ready, random);
-        const Options options{.stage = static_cast<int>(below(3)),
-                              .ranks = 1 + below(5),
-                              .reduce_bucket_size = 1 + below(60),
-                              .overlap_comm = below(2) == 0,
-                              .contiguous_gradients = below(3) != 0,
-                              .reduce_scatter = below(3) != 0,
-                              .use_multi_rank_bucket_allreduce = below(2) == 0,
-                              .round_robin_gradients = below(2) == 0,
-                              .parameter_alignment = below(2) == 0};
+        const Options options{{.stage = static_cast<int>(below(3)), .ranks = 1 + below(5)},
+                              {.reduce_bucket_size = 1 + below(60),
+                               .overlap_comm = below(2) == 0,
+                               .contiguous_gradients = below(3) != 0,
+                               .reduce_scatter = below(3) != 0,
+                               .use_multi_rank_bucket_allreduce = below(2) == 0,
+                               .round_robin_gradients = below(2) == 0,
+                               .parameter_alignment = below(2) == 0}};
         std::int64_t all = 0;
         for (const Parameter& parameter : parameters) {
             all += parameter.numel;
@@ -200,24 +199,22 @@ struct Chain {
 TEST(Zero3, LayoutCountsPersistentParametersUpToTheModelsThreshold) {
     const Layout3 layout = layout3(
         sized({10, 100, 20, 15}),
-        {.stage = 3, .ranks = 4, .param_persistence_threshold = 20, .model_persistence_threshold = 28});
+        {{.stage = 3, .ranks = 4}, {.param_persistence_threshold = 20, .model_persistence_threshold = 28}});
     EXPECT_THAT(layout.partition_numel, ElementsAre(3, 25, 5, 4));
     EXPECT_THAT(layout.persistent, ElementsAre(0, 3));  // 10, then 20 would make 30, then 15 makes 25
 }
 
 TEST(Zero3, ASubGroupEndsOnceItsPartitionsReachTheSize) {
-    const Layout3 layout = layout3(sized({8, 8, 8, 8, 8}), {.stage = 3, .ranks = 2, .sub_group_size = 7});
+    const Layout3 layout = layout3(sized({8, 8, 8, 8, 8}), {{.stage = 3, .ranks = 2}, {.sub_group_size = 7}});
     EXPECT_THAT(layout.sub_groups, ElementsAre(ElementsAre(0, 1), ElementsAre(2, 3), ElementsAre(4)));
     EXPECT_THAT(layout.sub_group_numel, ElementsAre(8, 8, 4));
 }
 
 TEST(Zero3, WithoutPrefetchEachModuleFetchesItsOwnInEachPass) {
     const Chain chain(3);
-    const Options options{.stage = 3,
-                          .ranks = 2,
-                          .prefetch_bucket_size = 0,
-                          .max_reuse_distance = 0,
-                          .param_persistence_threshold = 0};
+    const Options options{
+        {.stage = 3, .ranks = 2},
+        {.prefetch_bucket_size = 0, .max_reuse_distance = 0, .param_persistence_threshold = 0}};
     const auto training = zero3_training(sized({4, 6, 8}), chain.modules, options, chain.micro_batch, 3);
     for (const std::vector<Event>& iteration : training) {
         EXPECT_THAT(sent(iteration, Purpose::fetch), ElementsAre(2, 3, 4, 4, 3, 2));
@@ -231,7 +228,7 @@ TEST(Zero3, WithoutPrefetchEachModuleFetchesItsOwnInEachPass) {
 
 TEST(Zero3, WithRoomEverythingIsGatheredOnceByTheFirstModule) {
     const Chain chain(3);
-    const Options options{.stage = 3, .ranks = 2, .param_persistence_threshold = 0};
+    const Options options{{.stage = 3, .ranks = 2}, {.param_persistence_threshold = 0}};
     const auto training = zero3_training(sized({4, 6, 8}), chain.modules, options, chain.micro_batch, 3);
     EXPECT_THAT(sent(training[0], Purpose::fetch), ElementsAre(2, 3, 4, 4, 3, 2));
     EXPECT_THAT(sent(training[2], Purpose::fetch), ElementsAre(9));
@@ -240,7 +237,7 @@ TEST(Zero3, WithRoomEverythingIsGatheredOnceByTheFirstModule) {
 
 TEST(Zero3, PersistentParametersAreGatheredAfterTheStepInsteadOfInForward) {
     const Chain chain(2);
-    const Options options{.stage = 3, .ranks = 2, .param_persistence_threshold = 5};
+    const Options options{{.stage = 3, .ranks = 2}, {.param_persistence_threshold = 5}};
     const auto training = zero3_training(sized({4, 6}), chain.modules, options, chain.micro_batch, 2);
     EXPECT_THAT(sent(training[1], Purpose::fetch), ElementsAre(3));
     EXPECT_THAT(sent(training[1], Purpose::persistent_parameters), ElementsAre(2));
@@ -248,12 +245,11 @@ TEST(Zero3, PersistentParametersAreGatheredAfterTheStepInsteadOfInForward) {
 
 TEST(Zero3, ALiveLimitKeepsThePrefetcherBack) {
     const Chain chain(4);
-    Options options{.stage = 3,
-                    .ranks = 1,
-                    .prefetch_bucket_size = 10,
-                    .max_live_parameters = 20,
-                    .max_reuse_distance = 0,
-                    .param_persistence_threshold = 0};
+    Options options{{.stage = 3, .ranks = 1},
+                    {.prefetch_bucket_size = 10,
+                     .max_live_parameters = 20,
+                     .max_reuse_distance = 0,
+                     .param_persistence_threshold = 0}};
     Coordinator coordinator(sized({10, 10, 10, 10}), chain.modules, options);
     std::vector<Event> out;
     for (int pass = 0; pass < 4; ++pass) {
@@ -281,11 +277,9 @@ TEST(Zero3, AnExternalParameterIsFetchedWithItsReaderFromTheSecondPassOn) {
     Chain chain(2);
     // Module 0 reads the parameter of module 2 just before it calls it (hook 3).
     chain.micro_batch.reads = {{.hook = 3, .reader = 0, .parameter = 1}};
-    const Options options{.stage = 3,
-                          .ranks = 2,
-                          .prefetch_bucket_size = 0,
-                          .max_reuse_distance = 0,
-                          .param_persistence_threshold = 0};
+    const Options options{
+        {.stage = 3, .ranks = 2},
+        {.prefetch_bucket_size = 0, .max_reuse_distance = 0, .param_persistence_threshold = 0}};
     const auto training = zero3_training(sized({4, 6}), chain.modules, options, chain.micro_batch, 2);
     EXPECT_THAT(sent(training[0], Purpose::external_parameter), ElementsAre(3));
     EXPECT_THAT(sent(training[1], Purpose::external_parameter), IsEmpty());
@@ -304,16 +298,14 @@ TEST(Zero3, RandomChainsGatherBeforeUseAndReduceEachGradientOnce) {
         for (std::size_t i = 0; i < parameters.size(); ++i) {
             parameters[i] = {.numel = 1 + below(40), .created = static_cast<std::int32_t>(i)};
         }
-        const Options options{.stage = 3,
-                              .ranks = 2 + below(4),
-                              .accumulate = 1 + below(3),
-                              .reduce_bucket_size = 1 + below(60),
-                              .contiguous_gradients = below(2) == 0,
-                              .reduce_scatter = below(2) == 0,
-                              .prefetch_bucket_size = below(80),
-                              .max_live_parameters = 10 + below(100),
-                              .max_reuse_distance = below(100),
-                              .param_persistence_threshold = below(20)};
+        const Options options{{.stage = 3, .ranks = 2 + below(4), .accumulate = 1 + below(3)},
+                              {.reduce_bucket_size = 1 + below(60),
+                               .contiguous_gradients = below(2) == 0,
+                               .reduce_scatter = below(2) == 0,
+                               .prefetch_bucket_size = below(80),
+                               .max_live_parameters = 10 + below(100),
+                               .max_reuse_distance = below(100),
+                               .param_persistence_threshold = below(20)}};
         const auto training = zero3_training(parameters, chain.modules, options, chain.micro_batch, 4);
         for (const std::vector<Event>& iteration : training) {
             std::map<std::int32_t, std::int64_t> reduced;

@@ -5,6 +5,7 @@
 #include "base/json.hpp"
 #include "fsdplan/frontend.hpp"
 #include "fsdplan/schedule.hpp"
+#include "model/named_parameters.hpp"
 
 // The wrap plan that a result of `fsdplan plan` recommends.
 namespace fsdplan {
@@ -32,27 +33,6 @@ std::optional<DType> dtype_or_null(const json::Value& value) {
         value.fail("a floating-point dtype such as \"bfloat16\", or null");
     }
     return dtype;
-}
-
-/// A parameter by the first name that it has.
-struct NamedParameter {
-    std::string name;
-    TensorIndex tensor{};
-};
-
-std::vector<NamedParameter> parameters_of(const ModuleTree& tree) {
-    std::vector<NamedParameter> out;
-    std::vector<char> seen(tree.tensors.size(), 0);
-    for (std::size_t row = 0; row < tree.size(); ++row) {
-        const auto m = static_cast<ModuleIndex>(row);
-        const std::span<const TensorIndex> tensors = tree.parameters(m);
-        for (std::size_t i = 0; i < tensors.size(); ++i) {
-            if (seen[at(tensors[i])]++ == 0) {
-                out.push_back({join_path(tree.path(m), tree.parameter_names(m)[i]), tensors[i]});
-            }
-        }
-    }
-    return out;
 }
 
 std::string shown(const std::vector<std::int64_t>& shape) {
@@ -127,7 +107,7 @@ private:
 
     /// The model must be the one that was planned.
     void compare_parameters() const {
-        const std::vector<NamedParameter> own = parameters_of(about_.tree);
+        const std::vector<NamedParameter> own = named_parameters(about_.tree);
         const json::Value planned = plan_.at("parameters");
         std::size_t i = 0;
         for (const json::Value parameter : planned.elements()) {

@@ -146,33 +146,6 @@ constexpr std::array<std::string_view, 18> fsdp_keys{"version",
 constexpr std::array<std::string_view, 5> of_version_1{
     "forward_prefetch", "backward_prefetch", "use_orig_params", "sync_module_states", "limit_all_gathers"};
 
-PythonValue python_value(const json::Value& value) {
-    switch (value.type()) {
-        case json::Type::boolean:
-            return value.boolean();
-        case json::Type::integer:
-            return value.integer();
-        case json::Type::real:
-            return value.number();
-        case json::Type::string:
-            return std::string(value.string());
-        case json::Type::array:
-            return value.strings();
-        case json::Type::null:
-        case json::Type::object:
-            break;
-    }
-    return {};
-}
-
-PythonArguments python_arguments(const json::Value& object) {
-    PythonArguments out;
-    for (const json::Value member : object.members()) {
-        out[std::string(member.key())] = python_value(member);
-    }
-    return out;
-}
-
 /// The file of settings that a setting names.
 std::string text_of(const json::Value& name) {
     try {
@@ -256,7 +229,7 @@ private:
             return;
         }
         const auto fsdp = top_.raw("fsdp");
-        const PythonValue words = fsdp ? python_value(*fsdp) : PythonValue{};
+        const PythonValue words = fsdp ? frontend::python_value(*fsdp) : PythonValue{};
         const PythonArguments config = fsdp_config();
         std::optional<PythonArguments> arguments =
             frontend::or_error(trainer_plugin_arguments({.fsdp = words, .config = config}), where_);
@@ -324,11 +297,11 @@ private:
             return {};
         }
         if (!given->is_string()) {
-            return python_arguments(*given);
+            return frontend::python_arguments(*given);
         }
         const std::string file(given->string());
         const json::Document document(text_of(*given), file);
-        return python_arguments(document.root());
+        return frontend::python_arguments(document.root());
     }
 
     void replicate() {

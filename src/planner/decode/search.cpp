@@ -13,13 +13,6 @@ struct Way {
     std::optional<Evaluation> evaluation{};
 };
 
-/// nullptr when PyTorch takes the plan.
-const Diagnostic* refusal(const WrapPlan& plan) {
-    const auto error = std::ranges::find_if(
-        plan.diagnostics, [](const Diagnostic& d) { return d.severity != Severity::warning; });
-    return error == plan.diagnostics.end() ? nullptr : &*error;
-}
-
 /// The asked job as another runtime would have it.
 TrainingJob under(const RuntimeInfo& info, TrainingJob job) {
     if (job.runtime == info.name) {

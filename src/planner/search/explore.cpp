@@ -1,6 +1,7 @@
 #include "planner/search/explore.hpp"
 
 #include <algorithm>
+#include <cmath>
 
 #include "planner/search/fronts.hpp"
 #include "planner/search/in_parallel.hpp"
@@ -19,6 +20,23 @@ bool is_sound(const WrapPlan& plan) {
 }
 
 }  // namespace
+
+void sort_by_cost(std::vector<const Found*>& plans) {
+    std::ranges::stable_sort(plans, [](const Found* a, const Found* b) {
+        return std::pair(a->cost, a->score.allocated_bytes) < std::pair(b->cost, b->score.allocated_bytes);
+    });
+}
+
+std::vector<const Found*> Exploration::fitting() const {
+    std::vector<const Found*> out;
+    for (const Found& one : found_) {
+        if (fits(one)) {
+            out.push_back(&one);
+        }
+    }
+    sort_by_cost(out);
+    return out;
+}
 
 void Exploration::add(Found one) {
     operations_ += one.score.operations;
@@ -86,11 +104,19 @@ WrapPlan Setting::plan_of(const Pattern& pattern) const {
     return units_of(drawn, job_);
 }
 
-double Setting::cost_of(std::int64_t step_ns, std::int64_t allocated_bytes) const {
-    if (question_.objective == Objective::memory) {
-        return static_cast<double>(allocated_bytes);
-    }
+double Setting::ns_per_token(std::int64_t step_ns) const {
     return static_cast<double>(step_ns) / static_cast<double>(job_.tokens() * job_.accumulate);
+}
+
+double Setting::cost_of(std::int64_t step_ns, std::int64_t allocated_bytes) const {
+    return question_.objective == Objective::memory ? static_cast<double>(allocated_bytes)
+                                                    : ns_per_token(step_ns);
+}
+
+std::int64_t Setting::amount_of(double cost) const {
+    return std::llround(question_.objective == Objective::memory
+                            ? cost
+                            : cost * static_cast<double>(job_.tokens() * job_.accumulate));
 }
 
 double Setting::least_cost(std::int64_t limit_bytes, const Decided& decided) const {
@@ -214,7 +240,7 @@ std::vector<Pattern> Setting::with_other_uses(const Pattern& pattern, std::size_
     for (std::size_t u = 0; u < space_.uses[slot].size(); ++u) {
         if (u != pattern[slot]) {
             Pattern other = pattern;
-            other[slot] = static_cast<std::uint8_t>(u);
+            other[slot] = static_cast<UseIndex>(u);
             for (const std::int32_t o : space_.slots[slot].overlaps) {
                 other[static_cast<std::size_t>(o)] = u == 0 ? pattern[static_cast<std::size_t>(o)] : 0;
             }
@@ -268,7 +294,7 @@ bool Setting::descend(std::size_t slot, Branch& branch, double gap, Exploration&
             continue;
         }
         Branch next = branch;
-        next.pattern[slot] = static_cast<std::uint8_t>(u);
+        next.pattern[slot] = static_cast<UseIndex>(u);
         if (use.neighbours == 0) {
             if (here.around >= 0 && !here.together && !taken) {
                 const auto around = static_cast<std::size_t>(here.around);

@@ -20,6 +20,9 @@ struct Found {
     double cost = 0.0;  ///< what the search minimises: ns a token, or bytes
 };
 
+/// The best first, of equal ones those that allocate less.
+void sort_by_cost(std::vector<const Found*>& plans);
+
 /// What all settings of a search share.
 class Exploration {
 public:
@@ -33,6 +36,7 @@ public:
     std::int64_t limit() const { return limit_bytes_; }
     void limit_to(std::int64_t allocated_bytes);
     bool fits(const Found& one) const { return one.score.allocated_bytes <= limit_bytes_; }
+    std::vector<const Found*> fitting() const;  ///< the best first
     /// Of those that fit; null: none does.
     const Found* best() const { return best_ ? &found_[*best_] : nullptr; }
     double best_cost() const { return best_ ? found_[*best_].cost : std::numeric_limits<double>::infinity(); }
@@ -83,8 +87,11 @@ public:
     double left_cost() const { return left_cost_; }
     double plans() const;  ///< of the space
 
+    double ns_per_token(std::int64_t step_ns) const;
     /// ns a token of a step, or bytes: what the objective counts.
     double cost_of(std::int64_t step_ns, std::int64_t allocated_bytes) const;
+    /// A cost as the time of a step of this job, or in bytes.
+    std::int64_t amount_of(double cost) const;
 
 private:
     struct Branch;

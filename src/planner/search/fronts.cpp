@@ -108,7 +108,7 @@ private:
                 unit.largest_numel = std::max(label.largest_numel, label.left_numel * use.neighbours);
                 unit.left_numel = 0;
                 unit.left_trainable_numel = 0;
-                unit.pattern[s] = static_cast<std::uint8_t>(u);
+                unit.pattern[s] = static_cast<UseIndex>(u);
                 labels.push_back(std::move(unit));
             }
         }

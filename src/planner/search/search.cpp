@@ -6,16 +6,14 @@
 #include <memory>
 #include <set>
 
-#include "planner/search/explore.hpp"
+#include "planner/search/answer.hpp"
 #include "planner/search/in_parallel.hpp"
-#include "planner/search/prefetch.hpp"
 #include "planner/search/settings.hpp"
 #include "planner/training_schedule.hpp"
 
 namespace fsdplan {
 namespace {
 
-constexpr std::size_t most_alternatives = 3;
 constexpr int most_rounds = 4;                  // of searching with less memory
 constexpr int most_improvements = 3;            // between what fitted and what did not
 constexpr std::size_t verified_in_a_round = 6;  // plans whose reserved memory is looked at
@@ -61,16 +59,23 @@ public:
         start();
         finish_small();
         if (const Found* best = exploration_.best()) {
-            out_.proof.best = in_units_of(*best, best->cost);
+            proof_.best = settings_[best->setting]->amount_of(best->cost);
         }
         if (question_.check_reserve) {
             fit_reserve();
+            finish_small();  // at the limit that the proof is about
         } else if (const Found* best = exploration_.best()) {
             choose(*best);
         }
         prove();
-        collect();
-        return std::move(out_);
+        return answer_of({.question = question_,
+                          .facts = facts_,
+                          .space = space_,
+                          .settings = settings_,
+                          .exploration = exploration_,
+                          .chosen = chosen_,
+                          .bound_cost = bound_cost_,
+                          .proof = proof_});
     }
 
 private:
@@ -173,57 +178,27 @@ private:
 
     /// The bound under the limit at which the recommended plan fits.
     void prove() {
-        SearchProof& proof = out_.proof;
-        proof.complete = true;
+        proof_.complete = true;
         bound_cost_ = exploration_.best_cost();
         for (std::size_t s = 0; s < settings_.size(); ++s) {
             // What a finished setting left undone it left because of its bound.
             const double least = finished_[s] ? settings_[s]->left_cost() : least_cost(s);
             const bool pruned = least >= exploration_.best_cost() * (1.0 - question_.limits.gap);
-            proof.settings_pruned += !finished_[s] && pruned ? 1 : 0;
-            proof.complete = proof.complete && (finished_[s] || pruned);
+            proof_.settings_pruned += !finished_[s] && pruned ? 1 : 0;
+            proof_.complete = proof_.complete && (finished_[s] || pruned);
             bound_cost_ = std::min(bound_cost_, least);
         }
-        proof.settings = static_cast<std::int64_t>(settings_.size());
-        proof.space = space_in_words(question_);
-        proof.log10_plans = std::log10(static_cast<double>(settings_.size()));
+        proof_.settings = static_cast<std::int64_t>(settings_.size());
+        proof_.space = space_in_words(question_);
+        proof_.log10_plans = std::log10(static_cast<double>(settings_.size()));
         for (const std::vector<Use>& uses : space_.uses) {
-            proof.log10_plans += std::log10(static_cast<double>(uses.size()));
+            proof_.log10_plans += std::log10(static_cast<double>(uses.size()));
         }
-        proof.limit_bytes = exploration_.limit();
-        proof.floor_bytes = std::numeric_limits<std::int64_t>::max();
+        proof_.limit_bytes = exploration_.limit();
+        proof_.floor_bytes = std::numeric_limits<std::int64_t>::max();
         for (const std::unique_ptr<Setting>& setting : settings_) {
-            proof.floor_bytes = std::min(proof.floor_bytes, setting->bound().floor_bytes());
+            proof_.floor_bytes = std::min(proof_.floor_bytes, setting->bound().floor_bytes());
         }
-    }
-
-    /// A cost as a step of this plan's tokens, or in bytes.
-    std::int64_t in_units_of(const Found& plan, double cost) const {
-        const TrainingJob& job = settings_[plan.setting]->job();
-        const double tokens = question_.objective == Objective::memory
-                                  ? 1.0
-                                  : static_cast<double>(job.tokens() * job.accumulate);
-        return static_cast<std::int64_t>(std::llround(cost * tokens));
-    }
-
-    PlanResult full(const Found& found) {
-        const Setting& setting = *settings_[found.setting];
-        PlanResult plan = evaluate(setting.evaluation(), setting.plan_of(found.pattern), setting.job());
-        finish(plan, setting.job());
-        if (question_.free.units && runtime(setting.job().runtime).has_units) {
-            plan.label = pattern_label(question_.question.tree, space_, found.pattern);
-        }
-        return plan;
-    }
-
-    void finish(PlanResult& plan, const TrainingJob& job) {
-        out_.jobs.push_back(job);
-        plan.job = out_.jobs.size() - 1;
-        plan.label =
-            runtime(job.runtime).has_units ? label_of(question_.question.tree, plan.wrap) : "whole model";
-        plan.settings = settings_of(job, first_job());
-        plan.strategies = compare_strategies(question_.question, plan.wrap, job);
-        plan.code = code_of(question_.question, plan, job);
     }
 
     /// Searches with less memory until a plan fits with what its allocator may reserve, then with more again,
@@ -308,7 +283,7 @@ private:
     /// Whether one of the best plans within the limit fits, so that none that is better is left to look at.
     /// If not, `next_limit_` is as much less as these plans have shown to be needed on top.
     bool verify() {
-        const std::vector<const Found*> ranked = fitting();
+        const std::vector<const Found*> ranked = exploration_.fitting();
         double share = 0.0;
         for (std::size_t i = 0; i < std::min(ranked.size(), verified_in_a_round); ++i) {
             if (chosen_ && ranked[i]->cost >= chosen_->cost) {
@@ -330,165 +305,6 @@ private:
             next_limit_ = static_cast<std::int64_t>(largest * std::min(share, 0.98));
         }
         return false;
-    }
-
-    static void sort_by_cost(std::vector<const Found*>& plans) {
-        std::ranges::stable_sort(plans, [](const Found* a, const Found* b) {
-            return std::pair(a->cost, a->score.allocated_bytes) <
-                   std::pair(b->cost, b->score.allocated_bytes);
-        });
-    }
-
-    std::vector<const Found*> fitting() const {
-        std::vector<const Found*> ranked;
-        for (const Found& one : exploration_.found()) {
-            if (exploration_.fits(one)) {
-                ranked.push_back(&one);
-            }
-        }
-        sort_by_cost(ranked);
-        return ranked;
-    }
-
-    void collect() {
-        const Evaluation own = evaluation_of(question_.question, facts_, first_job(), cluster());
-        out_.current = evaluate(own, units_of(question_.question, first_job()), first_job());
-        finish(out_.current, first_job());
-        if (chosen_) {
-            out_.recommended = full(*chosen_);
-            try_prefetching();
-            add_alternatives();
-        }
-        set_closest();
-        set_waits();
-        set_frontier();
-        set_verdict();
-        SearchProof& proof = out_.proof;
-        proof.simulated = static_cast<std::int64_t>(exploration_.found().size());
-        proof.stopped = exploration_.stopped();
-        const Found* about = chosen_ ? &*chosen_ : exploration_.best();
-        if (about != nullptr && bound_cost_ > 0.0) {
-            proof.bound = in_units_of(*about, bound_cost_);
-            const std::int64_t step =
-                out_.recommended ? out_.recommended->step_ns.value : about->score.step_ns;
-            const double cost =
-                question_.objective == Objective::time
-                    ? about->cost * static_cast<double>(step) / static_cast<double>(about->score.step_ns)
-                    : about->cost;
-            proof.gap = (cost - bound_cost_) / bound_cost_;
-        }
-    }
-
-    /// The recommended units with other prefetching, where that is faster and fits as well.
-    void try_prefetching() {
-        if (!question_.free.prefetch || question_.objective != Objective::time) {
-            return;
-        }
-        const Setting& setting = *settings_[chosen_->setting];
-        const WrapPlan units = out_.recommended->wrap;
-        for (const TrainingJob& job : with_other_prefetching(setting.evaluation(), units, setting.job())) {
-            PlanResult plan = evaluate(setting.evaluation(), units, job);
-            if (plan.fits == true && plan.step_ns.value < out_.recommended->step_ns.value) {
-                finish(plan, job);
-                plan.label = out_.recommended->label;
-                out_.recommended = std::move(plan);
-            }
-        }
-    }
-
-    /// The best of other settings that fit with certainty.
-    void add_alternatives() {
-        std::set<std::size_t> taken{chosen_->setting};
-        std::size_t looked_at = 0;
-        for (const Found* one : fitting()) {
-            if (taken.contains(one->setting) || looked_at == 2 * most_alternatives ||
-                out_.alternatives.size() == most_alternatives) {
-                continue;
-            }
-            taken.insert(one->setting);
-            ++looked_at;
-            PlanResult plan = full(*one);
-            if (plan.fits == true) {
-                out_.alternatives.push_back(std::move(plan));
-            }
-        }
-    }
-
-    /// What is shown where nothing fits with certainty: what may fit, else what needs least.
-    void set_closest() {
-        if (out_.recommended) {
-            out_.closest = *out_.recommended;
-            return;
-        }
-        const Found* least = exploration_.best();
-        for (const Found& one : exploration_.found()) {
-            if (least == nullptr || one.score.allocated_bytes < least->score.allocated_bytes) {
-                least = &one;
-            }
-        }
-        out_.closest = least == nullptr ? out_.current : full(*least);
-    }
-
-    void set_waits() {
-        const TrainingJob& job = out_.jobs[out_.closest.job];
-        const Played played =
-            play_plan(evaluation_of(question_.question, facts_, job, cluster()), out_.closest.wrap, job);
-        std::map<Cause, std::int64_t> sums;
-        for (const ExposedWait& wait : exposed_waits(played.schedule, played.timeline)) {
-            if (wait.op >= played.schedule.iteration_begin.back()) {
-                sums[wait.cause] += wait.end_ns - wait.start_ns;
-            }
-        }
-        out_.waits.assign(sums.begin(), sums.end());
-        std::ranges::stable_sort(out_.waits, std::ranges::greater{}, &std::pair<Cause, std::int64_t>::second);
-    }
-
-    void set_frontier() {
-        const auto time = [&](const Found& one) {
-            const TrainingJob& job = settings_[one.setting]->job();
-            return static_cast<double>(one.score.step_ns) /
-                   static_cast<double>(job.tokens() * job.accumulate);
-        };
-        std::vector<const Found*> all;
-        for (const Found& one : exploration_.found()) {
-            all.push_back(&one);
-        }
-        std::ranges::stable_sort(all, [&](const Found* a, const Found* b) {
-            return std::pair(a->score.allocated_bytes, time(*a)) <
-                   std::pair(b->score.allocated_bytes, time(*b));
-        });
-        double fastest = std::numeric_limits<double>::infinity();
-        for (const Found* one : all) {
-            if (time(*one) >= fastest) {
-                continue;
-            }
-            fastest = time(*one);
-            out_.frontier.push_back({.allocated_bytes = one->score.allocated_bytes,
-                                     .ns_per_token = fastest,
-                                     .step_ns = one->score.step_ns,
-                                     .label = pattern_label(question_.question.tree, space_, one->pattern),
-                                     .settings = settings_of(settings_[one->setting]->job(), first_job())});
-        }
-    }
-
-    void set_verdict() {
-        const PlanResult& plan = out_.closest;
-        out_.verdict.fits = plan.runs() ? plan.fits : std::optional<bool>(false);
-        out_.verdict.left_bytes = plan.left_bytes;
-        out_.verdict.decided_by = plan.runs() ? deciding_term(plan) : std::string(name(refusal(plan)->rule));
-        out_.verdict.text = verdict_text(plan, out_.verdict.decided_by, cluster().budget.count);
-        if (plan.runs()) {
-            const SweepQuestion question = with_jobs(question_.question, out_.jobs);
-            if (plan.fits != true) {
-                out_.verdict.next = nearest_that_fit(question, facts_, plan);
-            }
-            for (Change& change : changes_for(question, facts_, plan)) {
-                if (std::ranges::find(out_.verdict.next, change.change, &Change::change) ==
-                    out_.verdict.next.end()) {
-                    out_.verdict.next.push_back(std::move(change));
-                }
-            }
-        }
     }
 
     struct Evaluated {
@@ -513,7 +329,7 @@ private:
     std::int64_t too_much_ = nothing_failed;  // … that did not fit
     std::int64_t verified_limit_ = 0;         // of the search that found it
     std::map<std::pair<std::size_t, Pattern>, Evaluated> evaluated_;
-    SearchResult out_;
+    SearchProof proof_;
 };
 
 }  // namespace

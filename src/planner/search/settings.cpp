@@ -175,7 +175,7 @@ std::string space_in_words(const SearchQuestion& question) {
                   : "reshard after forward: all or none");
     }
     if (question.free.mesh) {
-        add("mesh: full sharding and groups of each size that divides the ranks");
+        add("mesh: full sharding and the larger sizes of groups that divide the ranks");
     }
     if (question.free.checkpointing) {
         add("checkpointing: none, selective, or the first blocks in steps of an eighth (below 16: a "

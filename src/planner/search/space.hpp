@@ -28,8 +28,11 @@ struct Use {
     friend bool operator==(const Use&, const Use&) = default;
 };
 
-/// For each slot an index into its uses.
-using Pattern = std::vector<std::uint8_t>;
+/// An index into a slot's uses. Not a byte: gcc 12 at -O3 takes comparing vectors of bytes for reading too
+/// much.
+using UseIndex = std::uint16_t;
+/// For each slot what is made of it.
+using Pattern = std::vector<UseIndex>;
 
 struct Space {
     std::vector<Slot> slots;  ///< inner ones before those around them
@@ -48,11 +51,11 @@ struct SpaceOptions {
 /// All places of a model: modules that own parameters and are called, but for containers and the root.
 Space space_of(const ModuleTree& tree, const SpaceOptions& options);
 
-/// The units of a pattern as the runtime would have them. `reshard`: what is written at units that do not
-/// keep their parameters is the job's own.
+/// The units of a pattern: for FullyShardedDataParallel by the names of modules (`by_policy`), otherwise as
+/// calls of fully_shard, of which those that keep their parameters say so.
 PolicySpec policy_of(const ModuleTree& tree, const Space& space, const Pattern& pattern, bool by_policy);
 
-/// "layers.*, layers.*.mlp.gate_proj (all kept), norm + lm_head": the units of a pattern but for the root.
+/// "layers.* by 4, layers.*.mlp.gate_proj (kept), norm + lm_head": the units of a pattern but for the root.
 std::string pattern_label(const ModuleTree& tree, const Space& space, const Pattern& pattern);
 
 /// Whether two slots that overlap are units.

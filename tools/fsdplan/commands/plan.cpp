@@ -51,9 +51,12 @@ Format format_of(const std::string& file) {
     if (suffix == ".html" || suffix == ".htm") {
         return Format::html;
     }
-    throw Error(ErrorKind::input, "-o " + file,
-                "expected a name that ends in .json, .html, .yaml (accelerate), .toml (torchtitan) or "
-                ".deepspeed.json");
+    std::string known = ".json, .html";
+    for (const FrontendInfo* info : builtin::frontends()) {
+        known +=
+            info->extension.empty() ? std::string() : fmt::format(", .{} ({})", info->extension, info->name);
+    }
+    throw Error(ErrorKind::input, "-o " + file, "expected a name that ends in one of " + known);
 }
 
 Objective objective_of(const std::string& text) {
