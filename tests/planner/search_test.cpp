@@ -10,6 +10,7 @@
 
 #include "planner/search/bound.hpp"
 #include "planner/search/explore.hpp"
+#include "planner/search/fronts.hpp"
 #include "planner/search/space.hpp"
 #include "support/model_in_code.hpp"
 
@@ -199,6 +200,65 @@ TEST(Search, FindsTheBestReshardingAndCheckpointing) {
         Freedom free = units_only;
         free.reshard = true;
         expect_exhaustive(std::move(about), free, random);
+    }
+}
+
+struct Worth {
+    std::int64_t cost = 0;
+    std::int64_t largest = 0;
+    friend bool operator==(const Worth&, const Worth&) = default;
+};
+
+/// Slots stand inner ones first, and without folding each is one module.
+Worth worth_of(const Space& space, const Pattern& pattern, const UnitCost& cost) {
+    std::vector<std::int64_t> left(space.slots.size() + 1, 0);  // the root's last
+    Worth out;
+    const auto unit = [&](std::int64_t numel) {
+        out.cost += cost(numel, numel);
+        out.largest = std::max(out.largest, numel);
+    };
+    for (std::size_t s = 0; s < space.slots.size(); ++s) {
+        const std::int64_t numel = space.slots[s].own_numel + left[s];
+        if (pattern[s] != 0) {
+            unit(numel);
+        } else {
+            left[space.slots[s].around < 0 ? space.slots.size()
+                                           : static_cast<std::size_t>(space.slots[s].around)] += numel;
+        }
+    }
+    unit(left.back());
+    return out;
+}
+
+TEST(Fronts, AreThoseOfAllPatterns) {
+    const UnitCost cost = [](std::int64_t numel, std::int64_t /*trainable*/) {
+        return 1'000'000 + numel / 7;
+    };
+    for (unsigned seed = 1; seed <= 20; ++seed) {
+        SCOPED_TRACE("seed " + std::to_string(seed));
+        Random random(seed);
+        const ModuleTree tree = flatten(random_model(random, 9));
+        const Space space = space_of(tree, {.fold = false, .reshard = false, .groups = false, .called = {}});
+        std::vector<Worth> all;
+        for (unsigned bits = 0; bits < 1U << space.slots.size(); ++bits) {
+            Pattern pattern(space.slots.size(), 0);
+            for (std::size_t s = 0; s < pattern.size(); ++s) {
+                pattern[s] = bits >> s & 1U;
+            }
+            all.push_back(worth_of(space, pattern, cost));
+        }
+        std::vector<Worth> front;
+        std::ranges::sort(all, {}, [](const Worth& w) { return std::pair(w.cost, w.largest); });
+        for (const Worth& one : all) {
+            if (front.empty() || one.largest < front.back().largest) {
+                front.push_back(one);
+            }
+        }
+        std::vector<Worth> found;
+        for (const Pattern& pattern : pareto_patterns(space, 0, cost, 100)) {
+            found.push_back(worth_of(space, pattern, cost));
+        }
+        EXPECT_EQ(found, front);
     }
 }
 

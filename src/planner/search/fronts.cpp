@@ -1,6 +1,9 @@
 #include "planner/search/fronts.hpp"
 
 #include <algorithm>
+#include <iterator>
+#include <map>
+#include <tuple>
 
 namespace fsdplan {
 namespace {
@@ -15,9 +18,26 @@ struct Label {
     Pattern pattern;
 };
 
-bool no_worse(const Label& a, const Label& b) {
-    return a.cost_ns <= b.cost_ns && a.largest_numel <= b.largest_numel && a.left_numel <= b.left_numel;
-}
+/// Pairs than which none seen so far is lower in both: as the first rises, the second falls.
+class Staircase {
+public:
+    /// Whether no pair is as low in both; then this one is taken up.
+    bool take(std::int64_t first, std::int64_t second) {
+        const auto above = steps_.upper_bound(first);
+        if (above != steps_.begin() && std::prev(above)->second <= second) {
+            return false;
+        }
+        auto worse = steps_.lower_bound(first);
+        while (worse != steps_.end() && worse->second >= second) {
+            worse = steps_.erase(worse);
+        }
+        steps_[first] = second;
+        return true;
+    }
+
+private:
+    std::map<std::int64_t, std::int64_t> steps_;
+};
 
 /// Keeps the labels that no other is better than, in order of their cost.
 void prune(std::vector<Label>& labels) {
@@ -25,9 +45,11 @@ void prune(std::vector<Label>& labels) {
         return std::tie(a.cost_ns, a.largest_numel, a.left_numel) <
                std::tie(b.cost_ns, b.largest_numel, b.left_numel);
     });
+    // Those in front cost no more, so that the other two decide.
+    Staircase cheaper;
     std::vector<Label> kept;
     for (Label& label : labels) {
-        if (std::ranges::none_of(kept, [&](const Label& better) { return no_worse(better, label); })) {
+        if (cheaper.take(label.largest_numel, label.left_numel)) {
             kept.push_back(std::move(label));
         }
     }
