@@ -78,9 +78,8 @@ StepBound::StepBound(const Evaluation& about, const WrapPlan& reference, const T
     reductions_ = job.no_sync ? 1 : job.accumulate;
     gathers_again_ = frees_after_forward(job.strategy) && !job.reshard_after_forward;
     const double speed = about.cluster.gpu.constants.overlap.value;
-    // Kernels lose (1 - speed) of the time that they share with collectives, unless they waited for those:
-    // the more of one, the less of the other.
-    lost_share_ = speed < 1.0 ? (1.0 - speed) / (2.0 - speed) : 0.0;
+    // Kernels lose this of the time that they share with collectives; where they do not share it they wait.
+    lost_share_ = 1.0 - speed;
     if (job.mesh.shard > 1) {
         gather_ = curve_of(about, job, played.schedule, CollectiveKind::all_gather);
         reduce_ = curve_of(about, job, played.schedule, CollectiveKind::reduce_scatter);
