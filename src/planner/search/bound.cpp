@@ -7,16 +7,18 @@
 namespace fsdplan {
 namespace {
 
-/// Alive whatever the units are. Paddings differ by them: hence a little less than that.
+/// Alive whatever the units are, but for padding.
+bool is_padded(Category category) {
+    return category == Category::shard || category == Category::gradient_shard ||
+           category == Category::optimizer || category == Category::replicated;
+}
+
+/// Alive whatever the units are.
 bool belongs_to_no_unit(Category category) {
     switch (category) {
-        case Category::shard:
-        case Category::gradient_shard:
-        case Category::optimizer:
         case Category::activation:
         case Category::logits:
         case Category::temporary:
-        case Category::replicated:
         case Category::module_buffer:
         case Category::input:
         case Category::workspace:
@@ -25,7 +27,17 @@ bool belongs_to_no_unit(Category category) {
             return false;
     }
 }
-constexpr double without_padding = 0.99;
+
+/// What is alive at one moment whatever the units are.
+struct Alive {
+    std::int64_t bytes = 0;
+    std::int64_t padded_bytes = 0;
+
+    std::int64_t at_least() const {
+        constexpr std::int64_t most_padding = 100;  // one part in so many
+        return bytes + padded_bytes - padded_bytes / most_padding;
+    }
+};
 
 std::int64_t own_numel(const ModuleTree& tree, std::int32_t row, bool trainable_only) {
     std::int64_t numel = 0;
@@ -174,12 +186,13 @@ void StepBound::read_ends(const Evaluation& about, const Played& played) {
 // What is kept after forward is alive from the loss to the end of the head's backward at least.
 void StepBound::read_memory(const Evaluation& about, const Schedule& schedule) {
     std::vector<Category> category(schedule.buffers.size());
-    std::int64_t now = 0;
-    std::int64_t most = 0;
-    std::int64_t most_at_loss = 0;
+    Alive now;
     bool at_loss = false;
     const auto count = [&](std::size_t buffer, std::int64_t bytes) {
-        now += belongs_to_no_unit(category[buffer]) && !schedule.buffers[buffer].on_host ? bytes : 0;
+        if (!schedule.buffers[buffer].on_host) {
+            now.bytes += belongs_to_no_unit(category[buffer]) ? bytes : 0;
+            now.padded_bytes += is_padded(category[buffer]) ? bytes : 0;
+        }
     };
     for (const Op& op : schedule.ops) {
         const auto target = static_cast<std::size_t>(op.target);
@@ -198,11 +211,14 @@ void StepBound::read_memory(const Evaluation& about, const Schedule& schedule) {
                    own_numel(about.tree, op.module, false) > 0) {
             at_loss = false;
         }
-        most = std::max(most, now);
-        most_at_loss = at_loss ? std::max(most_at_loss, now) : most_at_loss;
+        // A module computes with its own parameters in full.
+        const bool computes = op.kind == OpKind::compute && op.module >= 0;
+        const std::int64_t own =
+            computes ? own_numel(about.tree, op.module, false) * gather_.bytes_per_element : 0;
+        floor_bytes_ = std::max(floor_bytes_, now.at_least() + own);
+        floor_at_loss_bytes_ =
+            at_loss ? std::max(floor_at_loss_bytes_, now.at_least()) : floor_at_loss_bytes_;
     }
-    floor_bytes_ = static_cast<std::int64_t>(without_padding * static_cast<double>(most));
-    floor_at_loss_bytes_ = static_cast<std::int64_t>(without_padding * static_cast<double>(most_at_loss));
 }
 
 std::int64_t StepBound::step_ns(std::int64_t budget_bytes, const Decided& decided) const {

@@ -37,6 +37,9 @@ public:
     /// No such plan's allocated peak is lower: what is alive at some moment beside what belongs to units.
     std::int64_t floor_bytes(const Decided& decided = {}) const;
 
+    /// Of it: what is alive at the loss.
+    std::int64_t floor_at_loss_bytes() const { return floor_at_loss_bytes_; }
+
     /// One unit, gathered and reduced on its own.
     Decided unit(std::int64_t numel, std::int64_t trainable_numel, bool kept) const;
 

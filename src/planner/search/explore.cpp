@@ -185,9 +185,17 @@ void Setting::start(Exploration& into) {
         const Decided unit = bound_.unit(numel, trainable, false);
         return job_.accumulate * (unit.gather_ns + unit.reduce_ns + hooks_ns);
     };
-    std::vector<Pattern> patterns = pareto_patterns(space_, root, cost, most_patterns);
-    patterns.push_back(block_pattern());
-    simulate_all(patterns, into);
+    const std::vector<Pattern> patterns = pareto_patterns(space_, root, cost, most_patterns);
+    // The smallest units first: when they take too much, large ones do too.
+    const std::vector<Pattern> least{patterns.back(), block_pattern()};
+    simulate_all(least, into);
+    const auto fits = [&](const Pattern& pattern) {
+        const Found* found = simulate(pattern, into);
+        return found != nullptr && into.fits(*found);
+    };
+    if (std::ranges::any_of(least, fits)) {
+        simulate_all(patterns, into);
+    }
 }
 
 /// One unit for each repeated block: what most people have.

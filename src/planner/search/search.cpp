@@ -18,6 +18,8 @@ constexpr int most_rounds = 4;                  // of searching with less memory
 constexpr int most_improvements = 3;            // between what fitted and what did not
 constexpr std::size_t verified_in_a_round = 6;  // plans whose reserved memory is looked at
 constexpr std::size_t improved_settings = 2;
+constexpr int most_tightened = 24;             // ranges, for the proof alone
+constexpr double fine = 0.003;                 // of a step's time
 constexpr std::size_t looked_at_besides = 24;  // once a plan fits
 
 /// By row: whether forward calls the module or one below it; empty when that is not known.
@@ -84,19 +86,12 @@ private:
     void make_settings() {
         const std::vector<TrainingJob> jobs = jobs_to_search(question_);
         const RuntimeInfo& info = runtime(first_job().runtime);
-        std::vector<Evaluation> distinct;  // by what they ask of the operators
-        std::vector<std::size_t> like(jobs.size());
-        for (std::size_t j = 0; j < jobs.size(); ++j) {
-            const Workload workload = workload_of(question_.question.tree, jobs[j], cluster().gpu);
-            const auto known = std::ranges::find(workloads_, workload);
-            like[j] = static_cast<std::size_t>(known - workloads_.begin());
-            if (known == workloads_.end()) {
-                workloads_.push_back(workload);
-                distinct.push_back(evaluation_of(question_.question, facts_, jobs[j], cluster()));
-            }
+        std::vector<std::size_t> like;
+        for (const TrainingJob& job : jobs) {
+            like.push_back(evaluated_like(job));
         }
         if (question_.free.units && info.has_units) {
-            const ForwardCalls& recorded = distinct.front().operators.calls;
+            const ForwardCalls& recorded = evaluations_.front().operators.calls;
             space_ =
                 space_of(question_.question.tree,
                          {.fold = question_.fold,
@@ -108,12 +103,27 @@ private:
         settings_.resize(jobs.size());
         in_parallel(jobs.size(), [&](std::size_t j) {
             settings_[j] = std::make_unique<Setting>(question_, space_, j, jobs[j],
-                                                     evaluation_like(distinct[like[j]], jobs[j]));
+                                                     evaluation_like(evaluations_[like[j]], jobs[j]));
         });
         for (std::size_t j = 0; j < jobs.size(); ++j) {
             order_.push_back(j);
         }
         std::ranges::stable_sort(order_, {}, [&](std::size_t s) { return least_cost(s); });
+        if (question_.free.checkpointing) {
+            ranges_ = checkpoint_ranges(jobs, question_.question.tree);
+        }
+    }
+
+    /// Which of `evaluations_` has the operators of the job.
+    std::size_t evaluated_like(const TrainingJob& job) {
+        const Workload workload = workload_of(question_.question.tree, job, cluster().gpu);
+        const auto known = std::ranges::find(workloads_, workload);
+        const auto row = static_cast<std::size_t>(known - workloads_.begin());
+        if (known == workloads_.end()) {
+            workloads_.push_back(workload);
+            evaluations_.push_back(evaluation_of(question_.question, facts_, job, cluster()));
+        }
+        return row;
     }
 
     const Cluster& cluster() const { return question_.question.cluster; }
@@ -121,15 +131,112 @@ private:
         return settings_[setting]->least_cost(exploration_.limit());
     }
 
-    /// Settings by their bounds; those that cannot be better than what was found are left.
-    void start() {
-        for (const std::size_t s : order_) {
-            const bool worth = least_cost(s) < exploration_.best_cost();
-            if (worth && exploration_.may_go_on(settings_[s]->bound().step_ns(exploration_.limit())) &&
-                started_.insert(s).second) {
-                settings_[s]->start(exploration_);
+    /// The least that a number of checkpointed blocks within the range can cost: each block more takes time
+    /// for memory, so that none takes less time than `fewer` or leaves more memory than `more`.
+    double least_cost(const CheckpointRange& range) const {
+        const StepBound& fewer = settings_[range.fewer]->bound();
+        const StepBound& more = settings_[range.more]->bound();
+        if (more.floor_bytes() > exploration_.limit()) {
+            return std::numeric_limits<double>::infinity();
+        }
+        const std::int64_t freed =
+            std::max<std::int64_t>(0, fewer.floor_at_loss_bytes() - more.floor_at_loss_bytes());
+        return settings_[range.fewer]->cost_of(fewer.step_ns(exploration_.limit() + freed),
+                                               more.floor_bytes());
+    }
+
+    /// Whether a number in the range may be worth more than those at its ends: the lower one takes too much
+    /// memory, and the numbers make a difference.
+    bool is_open(const CheckpointRange& range) const {
+        const bool enough = std::ranges::any_of(exploration_.found(), [&](const Found& one) {
+            return one.setting == range.fewer && exploration_.fits(one);
+        });
+        const std::int64_t any = std::numeric_limits<std::int64_t>::max() / 2;
+        const auto fewer_ns = static_cast<double>(settings_[range.fewer]->bound().step_ns(any));
+        const auto more_ns = static_cast<double>(settings_[range.more]->bound().step_ns(any));
+        return !enough && more_ns > (1.0 + fine) * fewer_ns && least_cost(range) < exploration_.best_cost();
+    }
+
+    /// Halves the ranges that may hold something better than what was found, the most promising first.
+    void refine() {
+        while (true) {
+            std::optional<std::size_t> next;
+            for (std::size_t r = 0; r < ranges_.size(); ++r) {
+                const bool better = !next || least_cost(ranges_[r]) < least_cost(ranges_[*next]);
+                next = better && is_open(ranges_[r]) ? std::optional(r) : next;
+            }
+            if (!next || !exploration_.may_go_on(
+                             settings_[ranges_[*next].fewer]->bound().step_ns(exploration_.limit()))) {
+                return;
+            }
+            start(halve(*next));
+        }
+    }
+
+    /// Makes the middle of a range a setting and returns which.
+    std::size_t halve(std::size_t which) {
+        const CheckpointRange range = ranges_[which];
+        const std::size_t middle = settings_.size();
+        const std::size_t blocks = (range.fewer_blocks + range.more_blocks) / 2;
+        const TrainingJob job =
+            with_checkpointed(settings_[range.fewer]->job(), question_.question.tree, blocks);
+        settings_.push_back(std::make_unique<Setting>(
+            question_, space_, middle, job, evaluation_like(evaluations_[evaluated_like(job)], job)));
+        order_.push_back(middle);
+        ranges_.erase(ranges_.begin() + static_cast<std::ptrdiff_t>(which));
+        CheckpointRange below = range;
+        below.more = middle;
+        below.more_blocks = blocks;
+        CheckpointRange above = range;
+        above.fewer = middle;
+        above.fewer_blocks = blocks;
+        for (const CheckpointRange& half : {below, above}) {
+            if (half.numbers() > 0) {
+                ranges_.push_back(half);
             }
         }
+        return middle;
+    }
+
+    double least_left_cost(std::size_t s) const {
+        // What a finished setting left undone it left because of its bound.
+        return finished_[s] ? settings_[s]->left_cost() : least_cost(s);
+    }
+
+    /// Ranges that alone keep the bound low are halved for what the numbers in them allow.
+    void tighten() {
+        finished_.resize(settings_.size(), false);
+        double bound = exploration_.best_cost();
+        for (std::size_t s = 0; s < settings_.size(); ++s) {
+            bound = std::min(bound, least_left_cost(s));
+        }
+        for (int halved = 0; halved < most_tightened && !ranges_.empty(); ++halved) {
+            const auto least = std::ranges::min_element(
+                ranges_, {}, [&](const CheckpointRange& range) { return least_cost(range); });
+            if (least_cost(*least) >= bound) {
+                return;
+            }
+            const std::size_t middle = halve(static_cast<std::size_t>(least - ranges_.begin()));
+            finished_.push_back(false);
+            bound = std::min(bound, least_cost(middle));
+        }
+    }
+
+    /// A setting, unless it cannot be better than what was found.
+    void start(std::size_t s) {
+        const bool worth = least_cost(s) < exploration_.best_cost();
+        if (worth && exploration_.may_go_on(settings_[s]->bound().step_ns(exploration_.limit())) &&
+            started_.insert(s).second) {
+            settings_[s]->start(exploration_);
+        }
+    }
+
+    /// Settings by their bounds.
+    void start() {
+        for (const std::size_t s : order_) {
+            start(s);
+        }
+        refine();
         if (started_.empty() && !order_.empty()) {  // nothing can fit: as near as it goes
             const std::size_t s = *std::ranges::min_element(
                 order_, {}, [&](std::size_t one) { return settings_[one]->bound().floor_bytes(); });
@@ -178,19 +285,27 @@ private:
 
     /// The bound under the limit at which the recommended plan fits.
     void prove() {
+        tighten();
         proof_.complete = true;
         bound_cost_ = exploration_.best_cost();
         for (std::size_t s = 0; s < settings_.size(); ++s) {
-            // What a finished setting left undone it left because of its bound.
-            const double least = finished_[s] ? settings_[s]->left_cost() : least_cost(s);
+            const double least = least_left_cost(s);
             const bool pruned = least >= exploration_.best_cost() * (1.0 - question_.limits.gap);
             proof_.settings_pruned += !finished_[s] && pruned ? 1 : 0;
             proof_.complete = proof_.complete && (finished_[s] || pruned);
             bound_cost_ = std::min(bound_cost_, least);
         }
-        proof_.settings = static_cast<std::int64_t>(settings_.size());
+        std::size_t settings = settings_.size();
+        for (const CheckpointRange& range : ranges_) {
+            const bool pruned = least_cost(range) >= exploration_.best_cost() * (1.0 - question_.limits.gap);
+            proof_.settings_pruned += pruned ? static_cast<std::int64_t>(range.numbers()) : 0;
+            proof_.complete = proof_.complete && pruned;
+            bound_cost_ = std::min(bound_cost_, least_cost(range));
+            settings += range.numbers();
+        }
+        proof_.settings = static_cast<std::int64_t>(settings);
         proof_.space = space_in_words(question_);
-        proof_.log10_plans = std::log10(static_cast<double>(settings_.size()));
+        proof_.log10_plans = std::log10(static_cast<double>(settings));
         for (const std::vector<Use>& uses : space_.uses) {
             proof_.log10_plans += std::log10(static_cast<double>(uses.size()));
         }
@@ -316,8 +431,10 @@ private:
     ModelFacts facts_;
     Space space_;
     std::vector<Workload> workloads_;
+    std::vector<Evaluation> evaluations_;  // of each
     std::vector<std::unique_ptr<Setting>> settings_;
-    std::vector<std::size_t> order_;  // by their bounds
+    std::vector<std::size_t> order_;       // by their bounds
+    std::vector<CheckpointRange> ranges_;  // of settings that are none yet
     std::set<std::size_t> started_;
     Exploration exploration_;
     double bound_cost_ = 0.0;
