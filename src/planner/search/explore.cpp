@@ -183,7 +183,7 @@ void Setting::start(Exploration& into) {
     const std::int64_t hooks_ns = 4 * HostCosts{}.unit_hook_ns.value / 2;
     const UnitCost cost = [&](std::int64_t numel, std::int64_t trainable) {
         const Decided unit = bound_.unit(numel, trainable, false);
-        return job_.accumulate * (unit.gather_ns + unit.reduce_ns + hooks_ns);
+        return job_.accumulate * (unit.gather_ns + unit.again_ns + unit.reduce_ns + hooks_ns);
     };
     const std::vector<Pattern> patterns = pareto_patterns(space_, root, cost, most_patterns);
     // The smallest units first: when they take too much, large ones do too.

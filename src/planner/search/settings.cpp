@@ -74,6 +74,18 @@ Jobs with_meshes(const SearchQuestion& question, const TrainingJob& job) {
     return out;
 }
 
+/// fully_shard may leave a node's share of the parameters after forward, so that backward gathers within
+/// nodes.
+Jobs with_node_reshard(const SearchQuestion& question, const TrainingJob& job) {
+    const std::int64_t node = question.question.cluster.gpus_per_node;
+    Jobs out{job};
+    if (!job.reshard_after_forward && node > 1 && job.mesh.shard > node && job.mesh.shard % node == 0) {
+        out.push_back(job);
+        out.back().reshard_after_forward = node;
+    }
+    return out;
+}
+
 Jobs with_checkpointing(const SearchQuestion& question, const TrainingJob& job) {
     using Mode = ActivationCheckpointing::Mode;
     Jobs out;
@@ -137,6 +149,9 @@ std::vector<TrainingJob> jobs_to_search(const SearchQuestion& question) {
     if (question.free.mesh && runtime(question.question.jobs.front().runtime).has_units) {
         jobs = each_with(jobs, [&](const TrainingJob& job) { return with_meshes(question, job); });
     }
+    if (question.free.reshard && !runtime(question.question.jobs.front().runtime).wraps_by_policy) {
+        jobs = each_with(jobs, [&](const TrainingJob& job) { return with_node_reshard(question, job); });
+    }
     if (question.free.checkpointing) {
         jobs = each_with(jobs, [&](const TrainingJob& job) { return with_checkpointing(question, job); });
     }
@@ -184,6 +199,10 @@ std::vector<std::pair<std::string, std::string>> settings_of(const TrainingJob& 
     add("accumulate", std::to_string(job.accumulate), std::to_string(base.accumulate));
     add("activation-checkpointing", name(job.activation_checkpointing), name(base.activation_checkpointing));
     add("optimizer", name(job.optimizer), name(base.optimizer));
+    const auto reshard = [](const TrainingJob& of) {
+        return of.reshard_after_forward ? std::to_string(*of.reshard_after_forward) : std::string("default");
+    };
+    add("reshard-after-forward", reshard(job), reshard(base));
     add("offload", job.offload ? "true" : "false", base.offload ? "true" : "false");
     add("forward-prefetch", job.forward_prefetch ? "true" : "false",
         base.forward_prefetch ? "true" : "false");
@@ -207,7 +226,9 @@ std::string space_in_words(const SearchQuestion& question) {
             (calls ? ", also 2, 4 or 8 blocks and up to 3 other neighbours in one call" : ""));
     }
     if (question.free.reshard) {
-        add(calls ? "reshard_after_forward: a unit's own, for 0, 1/4, 1/2, 3/4 or all of like units"
+        add(calls ? "reshard_after_forward: a unit's own, for 0, 1/4, 1/2, 3/4 or all of like units, the "
+                    "others "
+                    "into all ranks or a node's"
                   : "reshard after forward: all or none");
     }
     if (question.free.mesh) {
