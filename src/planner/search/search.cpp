@@ -7,9 +7,7 @@
 #include <set>
 
 #include "planner/search/answer.hpp"
-#include "planner/search/in_parallel.hpp"
-#include "planner/search/settings.hpp"
-#include "planner/training_schedule.hpp"
+#include "planner/search/setting_table.hpp"
 
 namespace fsdplan {
 namespace {
@@ -21,21 +19,6 @@ constexpr std::size_t improved_settings = 2;
 constexpr int most_tightened = 24;             // ranges, for the proof alone
 constexpr double fine = 0.003;                 // of a step's time
 constexpr std::size_t looked_at_besides = 24;  // once a plan fits
-
-/// By row: whether forward calls the module or one below it; empty when that is not known.
-std::vector<char> called_rows(const ForwardCalls& calls, const ModuleTree& tree) {
-    if (calls.empty()) {
-        return {};
-    }
-    std::vector<char> called(tree.size(), 0);
-    for (const ModuleIndex m : calls.module) {
-        for (auto row = static_cast<std::int32_t>(at(m)); row >= 0;
-             row = tree.parent[static_cast<std::size_t>(row)]) {
-            called[static_cast<std::size_t>(row)] = 1;
-        }
-    }
-    return called;
-}
 
 /// What is left to the allocator.
 std::int64_t allocated_budget(const SearchQuestion& question) {
@@ -49,19 +32,20 @@ public:
     explicit Search(const SearchQuestion& question)
         : question_(question),
           facts_(facts_of(question.question.model, question.question.tree)),
+          settings_(question, facts_),
           exploration_(question, allocated_budget(question)),
           next_limit_(exploration_.limit()),
           budget_(exploration_.limit()) {}
 
     SearchResult run() {
-        for (const TrainingJob& job : question_.question.jobs) {
-            check(job, question_.question.cluster.gpus);
+        for (std::size_t s = 0; s < settings_.size(); ++s) {
+            order_.push_back(s);
         }
-        make_settings();
+        std::ranges::stable_sort(order_, {}, [&](std::size_t s) { return least_cost(s); });
         start();
         finish_small();
         if (const Found* best = exploration_.best()) {
-            proof_.best = settings_[best->setting]->amount_of(best->cost);
+            proof_.best = settings_[best->setting].amount_of(best->cost);
         }
         if (question_.check_reserve) {
             fit_reserve();
@@ -72,8 +56,8 @@ public:
         prove();
         return answer_of({.question = question_,
                           .facts = facts_,
-                          .space = space_,
-                          .settings = settings_,
+                          .space = settings_.space(),
+                          .settings = settings_.settings(),
                           .exploration = exploration_,
                           .chosen = chosen_,
                           .bound_cost = bound_cost_,
@@ -81,68 +65,15 @@ public:
     }
 
 private:
-    const TrainingJob& first_job() const { return question_.question.jobs.front(); }
-
-    void make_settings() {
-        const std::vector<TrainingJob> jobs = jobs_to_search(question_);
-        const RuntimeInfo& info = runtime(first_job().runtime);
-        std::vector<std::size_t> like;
-        for (const TrainingJob& job : jobs) {
-            like.push_back(evaluated_like(job));
-        }
-        if (question_.free.units && info.has_units) {
-            const ForwardCalls& recorded = evaluations_.front().operators.calls;
-            space_ =
-                space_of(question_.question.tree,
-                         {.fold = question_.fold,
-                          .reshard = question_.free.reshard && !info.wraps_by_policy,
-                          .groups = question_.fold && !info.wraps_by_policy,
-                          .called = called_rows(recorded.empty() ? question_.question.tree.calls : recorded,
-                                                question_.question.tree)});
-        }
-        settings_.resize(jobs.size());
-        in_parallel(jobs.size(), [&](std::size_t j) {
-            settings_[j] = std::make_unique<Setting>(question_, space_, j, jobs[j],
-                                                     evaluation_like(evaluations_[like[j]], jobs[j]));
-        });
-        for (std::size_t j = 0; j < jobs.size(); ++j) {
-            order_.push_back(j);
-        }
-        std::ranges::stable_sort(order_, {}, [&](std::size_t s) { return least_cost(s); });
-        if (question_.free.checkpointing) {
-            ranges_ = checkpoint_ranges(jobs, question_.question.tree);
-        }
-    }
-
-    /// Which of `evaluations_` has the operators of the job.
-    std::size_t evaluated_like(const TrainingJob& job) {
-        const Workload workload = workload_of(question_.question.tree, job, cluster().gpu);
-        const auto known = std::ranges::find(workloads_, workload);
-        const auto row = static_cast<std::size_t>(known - workloads_.begin());
-        if (known == workloads_.end()) {
-            workloads_.push_back(workload);
-            evaluations_.push_back(evaluation_of(question_.question, facts_, job, cluster()));
-        }
-        return row;
-    }
-
     const Cluster& cluster() const { return question_.question.cluster; }
     double least_cost(std::size_t setting) const {
-        return settings_[setting]->least_cost(exploration_.limit());
+        return settings_[setting].least_cost(exploration_.limit());
     }
-
-    /// The least that a number of checkpointed blocks within the range can cost: each block more takes time
-    /// for memory, so that none takes less time than `fewer` or leaves more memory than `more`.
+    std::int64_t step_bound(std::size_t setting) const {
+        return settings_[setting].bound().step_ns(exploration_.limit());
+    }
     double least_cost(const CheckpointRange& range) const {
-        const StepBound& fewer = settings_[range.fewer]->bound();
-        const StepBound& more = settings_[range.more]->bound();
-        if (more.floor_bytes() > exploration_.limit()) {
-            return std::numeric_limits<double>::infinity();
-        }
-        const std::int64_t freed =
-            std::max<std::int64_t>(0, fewer.floor_at_loss_bytes() - more.floor_at_loss_bytes());
-        return settings_[range.fewer]->cost_of(fewer.step_ns(exploration_.limit() + freed),
-                                               more.floor_bytes());
+        return settings_.least_cost(range, exploration_.limit());
     }
 
     /// Whether a number in the range may be worth more than those at its ends: the lower one takes too much
@@ -151,83 +82,31 @@ private:
         const bool enough = std::ranges::any_of(exploration_.found(), [&](const Found& one) {
             return one.setting == range.fewer && exploration_.fits(one);
         });
-        const std::int64_t any = std::numeric_limits<std::int64_t>::max() / 2;
-        const auto fewer_ns = static_cast<double>(settings_[range.fewer]->bound().step_ns(any));
-        const auto more_ns = static_cast<double>(settings_[range.more]->bound().step_ns(any));
-        return !enough && more_ns > (1.0 + fine) * fewer_ns && least_cost(range) < exploration_.best_cost();
+        return !enough && settings_.width(range) > fine && least_cost(range) < exploration_.best_cost();
     }
 
     /// Halves the ranges that may hold something better than what was found, the most promising first.
     void refine() {
+        const std::vector<CheckpointRange>& ranges = settings_.ranges();
         while (true) {
             std::optional<std::size_t> next;
-            for (std::size_t r = 0; r < ranges_.size(); ++r) {
-                const bool better = !next || least_cost(ranges_[r]) < least_cost(ranges_[*next]);
-                next = better && is_open(ranges_[r]) ? std::optional(r) : next;
+            for (std::size_t r = 0; r < ranges.size(); ++r) {
+                const bool better = !next || least_cost(ranges[r]) < least_cost(ranges[*next]);
+                next = better && is_open(ranges[r]) ? std::optional(r) : next;
             }
-            if (!next || !exploration_.may_go_on(
-                             settings_[ranges_[*next].fewer]->bound().step_ns(exploration_.limit()))) {
+            if (!next || !exploration_.may_go_on(step_bound(ranges[*next].fewer))) {
                 return;
             }
-            start(halve(*next));
-        }
-    }
-
-    /// Makes the middle of a range a setting and returns which.
-    std::size_t halve(std::size_t which) {
-        const CheckpointRange range = ranges_[which];
-        const std::size_t middle = settings_.size();
-        const std::size_t blocks = (range.fewer_blocks + range.more_blocks) / 2;
-        const TrainingJob job =
-            with_checkpointed(settings_[range.fewer]->job(), question_.question.tree, blocks);
-        settings_.push_back(std::make_unique<Setting>(
-            question_, space_, middle, job, evaluation_like(evaluations_[evaluated_like(job)], job)));
-        order_.push_back(middle);
-        ranges_.erase(ranges_.begin() + static_cast<std::ptrdiff_t>(which));
-        CheckpointRange below = range;
-        below.more = middle;
-        below.more_blocks = blocks;
-        CheckpointRange above = range;
-        above.fewer = middle;
-        above.fewer_blocks = blocks;
-        for (const CheckpointRange& half : {below, above}) {
-            if (half.numbers() > 0) {
-                ranges_.push_back(half);
-            }
-        }
-        return middle;
-    }
-
-    double least_left_cost(std::size_t s) const {
-        // What a finished setting left undone it left because of its bound.
-        return finished_[s] ? settings_[s]->left_cost() : least_cost(s);
-    }
-
-    /// Ranges that alone keep the bound low are halved for what the numbers in them allow.
-    void tighten() {
-        finished_.resize(settings_.size(), false);
-        double bound = exploration_.best_cost();
-        for (std::size_t s = 0; s < settings_.size(); ++s) {
-            bound = std::min(bound, least_left_cost(s));
-        }
-        for (int halved = 0; halved < most_tightened && !ranges_.empty(); ++halved) {
-            const auto least = std::ranges::min_element(
-                ranges_, {}, [&](const CheckpointRange& range) { return least_cost(range); });
-            if (least_cost(*least) >= bound) {
-                return;
-            }
-            const std::size_t middle = halve(static_cast<std::size_t>(least - ranges_.begin()));
-            finished_.push_back(false);
-            bound = std::min(bound, least_cost(middle));
+            order_.push_back(settings_.halve(*next));
+            start(order_.back());
         }
     }
 
     /// A setting, unless it cannot be better than what was found.
     void start(std::size_t s) {
         const bool worth = least_cost(s) < exploration_.best_cost();
-        if (worth && exploration_.may_go_on(settings_[s]->bound().step_ns(exploration_.limit())) &&
-            started_.insert(s).second) {
-            settings_[s]->start(exploration_);
+        if (worth && exploration_.may_go_on(step_bound(s)) && started_.insert(s).second) {
+            settings_[s].start(exploration_);
         }
     }
 
@@ -239,9 +118,9 @@ private:
         refine();
         if (started_.empty() && !order_.empty()) {  // nothing can fit: as near as it goes
             const std::size_t s = *std::ranges::min_element(
-                order_, {}, [&](std::size_t one) { return settings_[one]->bound().floor_bytes(); });
+                order_, {}, [&](std::size_t one) { return settings_[one].bound().floor_bytes(); });
             started_.insert(s);
-            settings_[s]->start(exploration_);
+            settings_[s].start(exploration_);
         }
     }
 
@@ -267,7 +146,7 @@ private:
         for (std::size_t i = 0; i < std::min(ranked.size(), improved_settings); ++i) {
             const std::size_t s = ranked[i].second;
             if (best_of.empty() || least_cost(s) < exploration_.best_cost()) {
-                settings_[s]->improve(exploration_);
+                settings_[s].improve(exploration_);
             }
         }
     }
@@ -277,9 +156,34 @@ private:
         finished_.assign(settings_.size(), false);
         for (const std::size_t s : order_) {
             if (least_cost(s) < exploration_.best_cost() * (1.0 - question_.limits.gap) &&
-                exploration_.can_afford(settings_[s]->plans())) {
-                finished_[s] = settings_[s]->finish(question_.limits.gap, exploration_);
+                exploration_.can_afford(settings_[s].plans())) {
+                finished_[s] = settings_[s].finish(question_.limits.gap, exploration_);
             }
+        }
+    }
+
+    double least_left_cost(std::size_t setting) const {
+        // What a finished setting left undone it left because of its bound.
+        return finished_[setting] ? settings_[setting].left_cost() : least_cost(setting);
+    }
+
+    /// Ranges that alone keep the bound low are halved for what the numbers in them allow.
+    void tighten() {
+        finished_.resize(settings_.size(), false);
+        double bound = exploration_.best_cost();
+        for (std::size_t s = 0; s < settings_.size(); ++s) {
+            bound = std::min(bound, least_left_cost(s));
+        }
+        const std::vector<CheckpointRange>& ranges = settings_.ranges();
+        for (int halved = 0; halved < most_tightened && !ranges.empty(); ++halved) {
+            const auto least = std::ranges::min_element(
+                ranges, {}, [&](const CheckpointRange& range) { return least_cost(range); });
+            if (least_cost(*least) >= bound) {
+                return;
+            }
+            const std::size_t middle = settings_.halve(static_cast<std::size_t>(least - ranges.begin()));
+            finished_.push_back(false);
+            bound = std::min(bound, least_cost(middle));
         }
     }
 
@@ -296,7 +200,7 @@ private:
             bound_cost_ = std::min(bound_cost_, least);
         }
         std::size_t settings = settings_.size();
-        for (const CheckpointRange& range : ranges_) {
+        for (const CheckpointRange& range : settings_.ranges()) {
             const bool pruned = least_cost(range) >= exploration_.best_cost() * (1.0 - question_.limits.gap);
             proof_.settings_pruned += pruned ? static_cast<std::int64_t>(range.numbers()) : 0;
             proof_.complete = proof_.complete && pruned;
@@ -306,12 +210,12 @@ private:
         proof_.settings = static_cast<std::int64_t>(settings);
         proof_.space = space_in_words(question_);
         proof_.log10_plans = std::log10(static_cast<double>(settings));
-        for (const std::vector<Use>& uses : space_.uses) {
+        for (const std::vector<Use>& uses : settings_.space().uses) {
             proof_.log10_plans += std::log10(static_cast<double>(uses.size()));
         }
         proof_.limit_bytes = exploration_.limit();
         proof_.floor_bytes = std::numeric_limits<std::int64_t>::max();
-        for (const std::unique_ptr<Setting>& setting : settings_) {
+        for (const std::unique_ptr<Setting>& setting : settings_.settings()) {
             proof_.floor_bytes = std::min(proof_.floor_bytes, setting->bound().floor_bytes());
         }
     }
@@ -371,7 +275,7 @@ private:
     }
 
     bool fits_with_reserve(const Found& one) {
-        const Setting& setting = *settings_[one.setting];
+        const Setting& setting = settings_[one.setting];
         const auto [known, added] = evaluated_.try_emplace({one.setting, one.pattern});
         if (added) {
             const PlanResult plan =
@@ -429,12 +333,8 @@ private:
 
     const SearchQuestion& question_;
     ModelFacts facts_;
-    Space space_;
-    std::vector<Workload> workloads_;
-    std::vector<Evaluation> evaluations_;  // of each
-    std::vector<std::unique_ptr<Setting>> settings_;
-    std::vector<std::size_t> order_;       // by their bounds
-    std::vector<CheckpointRange> ranges_;  // of settings that are none yet
+    SettingTable settings_;
+    std::vector<std::size_t> order_;  // by their bounds
     std::set<std::size_t> started_;
     Exploration exploration_;
     double bound_cost_ = 0.0;
@@ -452,6 +352,9 @@ private:
 }  // namespace
 
 SearchResult search(const SearchQuestion& question) {
+    for (const TrainingJob& job : question.question.jobs) {
+        check(job, question.question.cluster.gpus);
+    }
     return Search(question).run();
 }
 
