@@ -12,6 +12,7 @@
 namespace fsdplan {
 namespace {
 
+constexpr double first_part = 0.4;              // of the work, until a plan fits by what it allocates
 constexpr int most_rounds = 4;                  // of searching with less memory
 constexpr int most_improvements = 3;            // between what fitted and what did not
 constexpr std::size_t verified_in_a_round = 6;  // plans whose reserved memory is looked at
@@ -42,6 +43,7 @@ public:
             order_.push_back(s);
         }
         std::ranges::stable_sort(order_, {}, [&](std::size_t s) { return least_cost(s); });
+        exploration_.spend(question_.check_reserve ? first_part : 1.0);
         start();
         finish_small();
         if (const Found* best = exploration_.best()) {
@@ -226,6 +228,7 @@ private:
         bool fits = verify();
         for (int round = 0; round < most_rounds && !fits && may_search(); ++round) {
             exploration_.limit_to(next_limit_);
+            exploration_.spend(1.0 / (most_rounds + 1 - round));
             start();
             fits = verify();
         }
@@ -240,12 +243,14 @@ private:
                         : too_much_ <= enough       ? enough
                                                     : enough + (too_much_ - enough) / 2;
             }
+            exploration_.spend(1.0 / (most_improvements - round));
             search_up_to(limit);
             if (!verify()) {
                 too_much_ = std::min(too_much_, limit);
             }
         }
         look_at_rest();
+        exploration_.spend(1.0);
         exploration_.limit_to(chosen_ ? std::max(chosen_->score.allocated_bytes, verified_limit_)
                                       : next_limit_);
     }
