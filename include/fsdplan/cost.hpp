@@ -64,10 +64,15 @@ struct CollectiveCurve {
         double us;
         double bytes_per_us;
     };
-    std::vector<Line> lines;  ///< t = min over lines of us + bytes / bytes_per_us, when there are no points
+    /// t = min over lines of us + bytes / bytes_per_us: all there is when there are no points, else how it
+    /// goes on behind the last one.
+    std::vector<Line> lines;
     double plateau_bytes_per_s = 0.0;  ///< bus bandwidth for large sizes, when that is all that is known
     std::string source;
 };
+
+/// Time in microseconds that the lines, at least one, say for a size.
+double on_lines(const std::vector<CollectiveCurve::Line>& lines, double bytes);
 
 struct Cluster {
     std::string name;
@@ -78,7 +83,8 @@ struct Cluster {
     double network_bytes_per_s = 0.0;  ///< of one node, per direction
     std::vector<CollectiveCurve> curves;
     std::string source;
-    Bytes budget;  ///< memory that a process may use: the GPU's, or what the user allows
+    bool calibrated = false;  ///< GPU and nodes are those of a calibration
+    Bytes budget;             ///< memory that a process may use: the GPU's, or what the user allows
 
     std::int64_t nodes() const { return ceil_div(gpus, gpus_per_node); }
 };
@@ -90,6 +96,9 @@ struct ClusterRequest {
     std::optional<std::int64_t> gpus;
     std::optional<std::int64_t> gpus_per_node;
     std::optional<Bytes> memory;
+    /// A file that `fsdplan calibrate` wrote. Its curves come before the cluster's own, and its devices stand
+    /// where neither a cluster nor a GPU is named.
+    std::optional<std::string> calibration;
 };
 
 /// Throws Error(input) for unknown names (with near ones) and for GPUs that do not divide into nodes. Without
@@ -106,10 +115,11 @@ std::vector<Cluster> library_clusters();
 /// Where an estimate comes from.
 enum class Origin : std::uint8_t {
     exact,
-    measured,  ///< interpolated on a measured curve of this collective and group
-    scaled,    ///< from a measured curve of another group size, or of the mirrored collective
-    fitted,    ///< straight lines fitted to measurements
-    model,     ///< NCCL's own formulas on the links' speeds
+    measured,      ///< interpolated on a measured curve of this collective and group
+    extrapolated,  ///< the same curve, beyond the sizes that were measured
+    scaled,        ///< from a measured curve of another group size, or of the mirrored collective
+    fitted,        ///< straight lines fitted to measurements
+    model,         ///< NCCL's own formulas on the links' speeds
 };
 std::string_view name(Origin origin);
 

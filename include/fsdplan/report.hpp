@@ -5,6 +5,7 @@
 #include <string>
 #include <string_view>
 
+#include "fsdplan/calibrate.hpp"
 #include "fsdplan/decode.hpp"
 #include "fsdplan/explain.hpp"
 #include "fsdplan/planner.hpp"
@@ -44,6 +45,11 @@ std::string json_report(const SweepQuestion& question, const DecodeResult& resul
 std::string text_report(const SweepQuestion& question, const Explanation& result);
 /// The same as JSON, `"command": "explain"`.
 std::string json_report(const SweepQuestion& question, const Explanation& result, std::string_view version);
+
+/// Measured curves for a terminal: sizes, lines and what the fit is worth.
+std::string text_report(const Calibration& calibration);
+/// A calibration file, "format": "fsdplan.calibration": times, points and fits.
+std::string json_report(const Calibration& calibration, std::string_view version);
 
 /// Throws Error(input) at `file` unless `json` is a result that this version can show: format, version, and
 /// every value that a report reads, with indices in range. Further keys are let through.

@@ -8,6 +8,8 @@
 #include "base/json.hpp"
 #include "base/quantity.hpp"
 #include "cost/constants.hpp"
+#include "cost/curves.hpp"
+#include "cost/file_values.hpp"
 #include "fsdplan/cost.hpp"
 
 namespace fsdplan {
@@ -16,8 +18,6 @@ namespace {
 constexpr std::string_view gpu_folder = "gpus/";
 constexpr std::string_view node_folder = "nodes/";
 constexpr std::string_view default_gpu = "h100-sxm";
-constexpr std::int64_t most_gpus = std::int64_t{1} << 20U;
-constexpr double giga = 1e9;
 
 /// "H100 SXM", "h100_sxm" and "h100-sxm" are one name.
 std::string folded(std::string_view text) {
@@ -26,34 +26,6 @@ std::string folded(std::string_view text) {
         c = c == '_' || c == ' ' ? '-' : static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
     }
     return out;
-}
-
-double positive(const json::Value& value) {
-    const double number = value.number();
-    if (!(number > 0.0) || number > 1e15) {
-        value.fail("a number above 0");
-    }
-    return number;
-}
-
-double not_negative(const json::Value& value) {
-    const double number = value.number();
-    if (!(number >= 0.0) || number > 1e15) {
-        value.fail("a number of at least 0");
-    }
-    return number;
-}
-
-std::string text_or(const json::Value& object, std::string_view key, std::string_view absent) {
-    const auto value = object.find(key);
-    return std::string(value ? value->string() : absent);
-}
-
-void expect_format(const json::Value& object, std::string_view format) {
-    if (object.at("format").string() != format) {
-        object.at("format").fail("\"" + std::string(format) + "\"");
-    }
-    object.at("version").integer(1, 1);
 }
 
 struct Named {
@@ -136,59 +108,6 @@ Gpu library_gpu(std::string_view name, std::string_view where) {
     return read_gpu(document.root());
 }
 
-CollectiveKind kind_of(const json::Value& value) {
-    for (const CollectiveKind kind :
-         {CollectiveKind::all_gather, CollectiveKind::reduce_scatter, CollectiveKind::all_reduce}) {
-        if (value.string() == name(kind)) {
-            return kind;
-        }
-    }
-    value.fail("\"all_gather\", \"reduce_scatter\" or \"all_reduce\"");
-}
-
-CollectiveCurve read_curve(const json::Value& object) {
-    object.allow_only({"id", "collective", "ranks", "nodes", "points", "lines", "busbw_GBps", "source"});
-    CollectiveCurve curve;
-    curve.id = object.at("id").string();
-    curve.kind = kind_of(object.at("collective"));
-    curve.ranks = object.at("ranks").integer(2, most_gpus);
-    curve.nodes = object.at("nodes").integer(1, curve.ranks);
-    curve.source = text_or(object, "source", "");
-    if (const auto points = object.find("points")) {
-        for (const json::Value point : points->elements()) {
-            const auto pair = point.elements();
-            if (point.size() != 2) {
-                point.fail("a pair of bytes and microseconds");
-            }
-            auto item = pair.begin();
-            const double bytes = positive(*item);
-            ++item;
-            if (!curve.points.empty() && bytes <= curve.points.back().bytes) {
-                point.fail("sizes that rise");
-            }
-            curve.points.push_back({.bytes = bytes, .us = positive(*item)});
-        }
-    }
-    if (const auto lines = object.find("lines")) {
-        for (const json::Value line : lines->elements()) {
-            if (line.size() != 2) {
-                line.fail("a pair of microseconds and GB/s");
-            }
-            auto item = line.elements().begin();
-            const double us = not_negative(*item);
-            ++item;
-            curve.lines.push_back({.us = us, .bytes_per_us = positive(*item) * 1e3});
-        }
-    }
-    if (const auto plateau = object.find("busbw_GBps")) {
-        curve.plateau_bytes_per_s = positive(*plateau) * giga;
-    }
-    if (curve.points.size() < 2 && curve.lines.empty() && curve.plateau_bytes_per_s == 0.0) {
-        object.fail("two or more points, lines, or busbw_GBps");
-    }
-    return curve;
-}
-
 /// `gpu_name` wins over the file's own GPU.
 Cluster read_cluster(const json::Value& object, const std::optional<std::string>& gpu_name) {
     expect_format(object, "fsdplan.cluster");
@@ -213,11 +132,9 @@ Cluster read_cluster(const json::Value& object, const std::optional<std::string>
     if (const auto curves = object.find("curves")) {
         // Measurements belong to the GPU that they were made with.
         const bool own_gpu = !gpu_name || (gpu && gpu->is_string() && gpu->string() == cluster.gpu.name);
-        for (const json::Value curve : curves->elements()) {
-            CollectiveCurve read = read_curve(curve);
-            if (own_gpu) {
-                cluster.curves.push_back(std::move(read));
-            }
+        std::vector<CollectiveCurve> read = read_curves(*curves);
+        if (own_gpu) {
+            cluster.curves = std::move(read);
         }
     }
     return cluster;
@@ -237,6 +154,45 @@ Cluster cluster_named(const std::string& name, const std::optional<std::string>&
     return read_cluster(document.root(), gpu);
 }
 
+/// A file that `fsdplan calibrate` wrote.
+struct CalibrationFile {
+    std::optional<Cluster> devices;  // those that were measured, where the file describes them
+    std::vector<CollectiveCurve> curves;
+};
+
+CalibrationFile read_calibration(const std::string& file) {
+    const json::Document document(read_text(file), file);
+    const json::Value root = document.root();
+    expect_format(root, "fsdplan.calibration");
+    root.allow_only({"format", "version", "made_by", "devices", "curves"});
+    CalibrationFile out;
+    if (const auto devices = root.find("devices")) {
+        out.devices = read_cluster(*devices, std::nullopt);
+    }
+    out.curves = read_curves(root.at("curves"));
+    return out;
+}
+
+/// The cluster that is asked for, as its file has it.
+Cluster unscaled_cluster(const ClusterRequest& request) {
+    CalibrationFile calibration;
+    if (request.calibration) {
+        calibration = read_calibration(*request.calibration);
+    }
+    Cluster cluster;
+    if (request.cluster) {
+        cluster = cluster_named(*request.cluster, request.gpu);
+    } else if (calibration.devices && !request.gpu) {
+        cluster = std::move(*calibration.devices);
+        cluster.calibrated = true;
+    } else {
+        const Gpu gpu = library_gpu(request.gpu.value_or(std::string(default_gpu)), "--gpu");
+        cluster = cluster_named(gpu.usual_cluster, gpu.name);
+    }
+    put_in_front(std::move(calibration.curves), cluster.curves);
+    return cluster;
+}
+
 void at_least_one(std::optional<std::int64_t> value, std::string_view option) {
     if (value && (*value < 1 || *value > most_gpus)) {
         throw Error(ErrorKind::input, std::string(option),
@@ -250,13 +206,7 @@ void at_least_one(std::optional<std::int64_t> value, std::string_view option) {
 Cluster find_cluster(const ClusterRequest& request) {
     at_least_one(request.gpus, "--gpus");
     at_least_one(request.gpus_per_node, "--gpus-per-node");
-    Cluster cluster;
-    if (request.cluster) {
-        cluster = cluster_named(*request.cluster, request.gpu);
-    } else {
-        const Gpu gpu = library_gpu(request.gpu.value_or(std::string(default_gpu)), "--gpu");
-        cluster = cluster_named(gpu.usual_cluster, gpu.name);
-    }
+    Cluster cluster = unscaled_cluster(request);
     if (request.gpus_per_node) {
         cluster.gpus_per_node = *request.gpus_per_node;
         cluster.gpus = std::max(cluster.gpus, cluster.gpus_per_node);

@@ -81,22 +81,23 @@ double model_us(const Cluster& cluster, CollectiveKind kind, double size, const 
     return launch_us + best;
 }
 
+/// Log-log interpolation, within the sizes that were measured.
 double on_points(const std::vector<CollectiveCurve::Point>& points, double size) {
-    if (size >= points.back().bytes) {
-        return points.back().us * size / points.back().bytes;
-    }
     const auto above = std::ranges::upper_bound(points, size, {}, &CollectiveCurve::Point::bytes);
     const auto below = above - 1;
     const double part = std::log(size / below->bytes) / std::log(above->bytes / below->bytes);
     return below->us * std::pow(above->us / below->us, part);
 }
 
-double on_lines(const std::vector<CollectiveCurve::Line>& lines, double size) {
-    double best = lines.front().us + size / lines.front().bytes_per_us;
-    for (const CollectiveCurve::Line& line : lines) {
-        best = std::min(best, line.us + size / line.bytes_per_us);
-    }
-    return best;
+/// Behind its last point a curve is continued by its lines, which it meets there, or else as fast as it was.
+double behind_points(const CollectiveCurve& curve, double size) {
+    const CollectiveCurve::Point& last = curve.points.back();
+    return last.us * (curve.lines.empty() ? size / last.bytes
+                                          : on_lines(curve.lines, size) / on_lines(curve.lines, last.bytes));
+}
+
+bool is_measured(const CollectiveCurve& curve, double size) {
+    return size >= curve.points.front().bytes && size <= curve.points.back().bytes;
 }
 
 /// Below its first point a curve is continued by the model, which it meets there.
@@ -104,6 +105,9 @@ double on_curve(const Cluster& cluster, const CollectiveCurve& curve, Collective
                 const Placement& group, double bus_bytes_per_s) {
     if (!curve.lines.empty() && curve.points.size() < 2) {
         return on_lines(curve.lines, size);
+    }
+    if (size >= curve.points.back().bytes) {
+        return behind_points(curve, size);
     }
     if (size >= curve.points.front().bytes) {
         return on_points(curve.points, size);
@@ -149,12 +153,22 @@ Estimate around(double time_us, double low, double high) {
 
 }  // namespace
 
+double on_lines(const std::vector<CollectiveCurve::Line>& lines, double bytes) {
+    double best = lines.front().us + bytes / lines.front().bytes_per_us;
+    for (const CollectiveCurve::Line& line : lines) {
+        best = std::min(best, line.us + bytes / line.bytes_per_us);
+    }
+    return best;
+}
+
 std::string_view name(Origin origin) {
     switch (origin) {
         case Origin::exact:
             return "exact";
         case Origin::measured:
             return "measured";
+        case Origin::extrapolated:
+            return "beyond what was measured";
         case Origin::scaled:
             return "scaled from a measurement";
         case Origin::fitted:
@@ -200,12 +214,11 @@ CollectiveTime collective_time(const Cluster& cluster, CollectiveKind kind, Byte
     const bool own_group = curve->ranks == group.ranks && curve->nodes == group.nodes;
     if (own_group && curve->kind == kind) {
         const double time = on_curve(cluster, *curve, kind, bytes, group, modelled_plateau);
-        return curve->points.size() >= 2
-                   ? CollectiveTime{.ns = around(time, 0.9, 1.2),
-                                    .origin = Origin::measured,
-                                    .curve = curve->id}
-                   : CollectiveTime{
-                         .ns = around(time, 0.85, 1.3), .origin = Origin::fitted, .curve = curve->id};
+        if (curve->points.size() < 2) {
+            return {.ns = around(time, 0.85, 1.3), .origin = Origin::fitted, .curve = curve->id};
+        }
+        const Origin origin = is_measured(*curve, bytes) ? Origin::measured : Origin::extrapolated;
+        return {.ns = around(time, 0.9, 1.2), .origin = origin, .curve = curve->id};
     }
     // Another group: the same bytes on the wire, the latency of the additional hops, the slower wire.
     const Placement measured{.ranks = curve->ranks, .nodes = curve->nodes, .sharing = 1};

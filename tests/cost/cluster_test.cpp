@@ -74,6 +74,55 @@ TEST(FindCluster, ReadsAFile) {
     EXPECT_EQ(time.origin, Origin::fitted);
 }
 
+constexpr std::string_view two_ranks = R"([
+    {"id": "mine", "collective": "all_gather", "ranks": 2, "nodes": 1, "points": [[1000, 10], [100000, 20]],
+     "lines": [[10, 10]], "error": {"mean": 0.1, "worst": 0.2}, "samples": [[1000, 9, 10, 11], [100000, 20]]}])";
+
+std::string calibration(std::string_view devices) {
+    return R"({"format": "fsdplan.calibration", "version": 1, "made_by": {"fsdplan": "0.1.0", "backend": "mpi",
+        "library": ""}, )" +
+           std::string(devices) + R"("curves": )" + std::string(two_ranks) + "}";
+}
+
+TEST(FindCluster, PutsACalibrationInFrontOfItsOwnCurves) {
+    const std::string file = written("curves.json", calibration(""));
+    const Cluster cluster = find_cluster({.cluster = "aws-p5", .calibration = file});
+    EXPECT_EQ(cluster.gpu.name, "h100-sxm");
+    EXPECT_FALSE(cluster.calibrated);
+    EXPECT_EQ(cluster.curves.size(), find_cluster({.cluster = "aws-p5"}).curves.size() + 1);
+    const Placement pair{.ranks = 2, .nodes = 1};
+    const auto time = [&](std::int64_t bytes) {
+        return collective_time(cluster, CollectiveKind::all_gather, Bytes{bytes}, pair);
+    };
+    EXPECT_EQ(time(1000).ns.value, 10'000);
+    EXPECT_EQ(time(1000).origin, Origin::measured);
+    EXPECT_EQ(time(100'000).origin, Origin::measured);
+    // Behind the last point as the line goes on: 20 us * (10 us + 1 MB / 10 GB/s) / (10 us + 0.1 MB / 10
+    // GB/s).
+    EXPECT_EQ(time(1'000'000).ns.value, 110'000);
+    EXPECT_EQ(time(1'000'000).origin, Origin::extrapolated);
+    EXPECT_EQ(time(999).origin, Origin::extrapolated);
+}
+
+TEST(FindCluster, TakesTheDevicesOfACalibrationWhereNoneAreNamed) {
+    const std::string file = written("devices.json", calibration(R"("devices": {"format": "fsdplan.cluster",
+        "version": 1, "name": "mine", "gpu": "l40s", "gpus": 2, "gpus_per_node": 2, "network_GBps": 1}, )"));
+    const Cluster cluster = find_cluster({.calibration = file});
+    EXPECT_EQ(cluster.gpu.name, "l40s");
+    EXPECT_EQ(cluster.gpus, 2);
+    EXPECT_TRUE(cluster.calibrated);
+    EXPECT_EQ(find_cluster({.gpu = "h200", .calibration = file}).gpu.name, "h200");
+}
+
+TEST(FindCluster, RefusesWhatIsNoCalibration) {
+    const std::string cluster = R"({"format": "fsdplan.cluster", "version": 1})";
+    EXPECT_THAT(refusal({.calibration = written("e.json", cluster)}),
+                testing::HasSubstr("#/format: expected \"fsdplan.calibration\""));
+    EXPECT_THAT(refusal({.calibration = written("f.json", calibration(R"("device": 1, )"))}),
+                testing::HasSubstr("devices"));
+    EXPECT_THAT(refusal({.calibration = "no-such-file.json"}), testing::HasSubstr("no-such-file.json"));
+}
+
 TEST(FindCluster, RefusesBrokenFiles) {
     const std::string head = R"({"format": "fsdplan.cluster", "version": 1, "name": "x", "gpu": "l40s", )";
     EXPECT_THAT(refusal({.cluster = written("a.json", head + R"("gpus_per_node": 0, "network_GBps": 1})")}),

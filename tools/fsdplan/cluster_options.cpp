@@ -20,6 +20,9 @@ void ClusterOptions::declare(Arguments& arguments) {
     arguments.option("--memory", memory,
                      "what a process may use of a GPU, such as 76GiB; all that CUDA sees when absent",
                      "BYTES");
+    arguments.option("--calibration", calibration,
+                     "collectives as `fsdplan calibrate` measured them, and its devices where none are named",
+                     "FILE");
 }
 
 Cluster ClusterOptions::find() const {
@@ -27,22 +30,27 @@ Cluster ClusterOptions::find() const {
                          .gpu = gpu,
                          .gpus = gpus,
                          .gpus_per_node = gpus_per_node,
-                         .memory = memory ? std::optional(parse_bytes(*memory, "--memory")) : std::nullopt});
+                         .memory = memory ? std::optional(parse_bytes(*memory, "--memory")) : std::nullopt,
+                         .calibration = calibration});
 }
 
 std::vector<Assumption> ClusterOptions::assumptions(const Cluster& found) const {
     std::vector<Assumption> out;
+    const std::string unnamed = found.calibrated ? "--calibration" : "default";
     out.push_back({"GPU", found.gpu.title,
                    gpu       ? "--gpu"
                    : cluster ? "--cluster"
-                             : "default",
+                             : unnamed,
                    found.gpu.source});
     out.push_back(
         {"GPUs", fmt::format("{}, {} a node", found.gpus, found.gpus_per_node),
          gpus      ? "--gpus"
          : cluster ? "--cluster"
-                   : "default",
+                   : unnamed,
          fmt::format("network {:.4g} GB/s a node, as of {}", found.network_bytes_per_s / 1e9, found.title)});
+    if (calibration) {
+        out.push_back({"collectives", "measured ones first", "--calibration", ""});
+    }
     std::string reports;
     for (const double report : found.gpu.memory_reports) {
         reports += fmt::format("{}{}", reports.empty() ? "" : ", ", report);

@@ -19,6 +19,7 @@ struct ClusterOptions {
     std::optional<std::int64_t> gpus;
     std::optional<std::int64_t> gpus_per_node;
     std::optional<std::string> memory;
+    std::optional<std::string> calibration;
 
     void declare(Arguments& arguments);
     /// Throws Error(input) for what does not exist or cannot be.
