@@ -39,6 +39,9 @@ include(${CMAKE_CURRENT_LIST_DIR}/fsdplanTargets.cmake)
 write_basic_package_version_file(${PROJECT_BINARY_DIR}/fsdplanConfigVersion.cmake COMPATIBILITY SameMinorVersion)
 
 install(TARGETS fsdplan)
+if(TARGET fsdplan_mpi)
+  install(TARGETS fsdplan_mpi LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/fsdplan)
+endif()
 install(TARGETS fsdplan_fsdplan ${fsdplan_stages} EXPORT fsdplanTargets FILE_SET HEADERS)
 install(EXPORT fsdplanTargets NAMESPACE fsdplan:: DESTINATION ${package_dir})
 install(FILES ${PROJECT_BINARY_DIR}/fsdplanConfig.cmake ${PROJECT_BINARY_DIR}/fsdplanConfigVersion.cmake

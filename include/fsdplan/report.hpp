@@ -7,6 +7,7 @@
 
 #include "fsdplan/calibrate.hpp"
 #include "fsdplan/decode.hpp"
+#include "fsdplan/execute.hpp"
 #include "fsdplan/explain.hpp"
 #include "fsdplan/planner.hpp"
 #include "fsdplan/search.hpp"
@@ -45,6 +46,22 @@ std::string json_report(const SweepQuestion& question, const DecodeResult& resul
 std::string text_report(const SweepQuestion& question, const Explanation& result);
 /// The same as JSON, `"command": "explain"`.
 std::string json_report(const SweepQuestion& question, const Explanation& result, std::string_view version);
+
+/// A plan's step as it was predicted and as devices executed it.
+struct MeasuredStep {
+    StepResult predicted;
+    Execution measured;
+    std::vector<PredictionError> errors;
+    std::string backend;
+    std::string library;
+    double scale = 1.0;  ///< of arithmetic and memory traffic, in both
+    double tolerance = 0.25;
+    int repeats = 0;
+};
+/// Prediction beside measurement for a terminal, with the verdict.
+std::string text_report(const SweepQuestion& question, const MeasuredStep& result);
+/// The same as JSON, `"command": "run"`.
+std::string json_report(const SweepQuestion& question, const MeasuredStep& result, std::string_view version);
 
 /// Measured curves for a terminal: sizes, lines and what the fit is worth.
 std::string text_report(const Calibration& calibration);

@@ -1,0 +1,289 @@
+#include "fsdplan/execute.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <set>
+
+#include "simulate/device_memory.hpp"
+#include "simulate/lanes.hpp"
+
+namespace fsdplan {
+namespace {
+
+/// The device's memory behind the allocator's bookkeeping.
+class Segments {
+public:
+    explicit Segments(Backend& backend) : backend_(backend) {}
+    Segments(const Segments&) = delete;
+    Segments& operator=(const Segments&) = delete;
+    Segments(Segments&&) = delete;
+    Segments& operator=(Segments&&) = delete;
+    ~Segments() {
+        for (const std::int64_t segment : taken_) {
+            backend_.give_back_segment(segment);
+        }
+    }
+
+    /// Does what the allocator asked the driver for; false when the device has not so much.
+    bool follow(std::span<const DriverCall> calls) {
+        for (const DriverCall& call : calls) {
+            if (call.kind == DriverCall::Kind::malloc) {
+                if (!backend_.take_segment(call.segment, {call.bytes})) {
+                    return false;
+                }
+                taken_.insert(call.segment);
+            } else if (call.kind == DriverCall::Kind::free) {
+                backend_.give_back_segment(call.segment);
+                taken_.erase(call.segment);
+            } else {
+                FSDPLAN_ASSERT(call.kind == DriverCall::Kind::refused, "expandable segments are refused");
+            }
+        }
+        return true;
+    }
+
+private:
+    Backend& backend_;
+    std::set<std::int64_t> taken_;
+};
+
+/// One pass over the schedule.
+class Playback {
+public:
+    Playback(const Schedule& schedule, Backend& backend, const MemorySetup& setup)
+        : schedule_(schedule), backend_(backend), memory_(schedule, setup, nullptr), segments_(backend) {
+        const std::size_t ops = schedule.ops.size();
+        timeline_.issued_ns.resize(ops);
+        timeline_.start_ns.resize(ops);
+        timeline_.end_ns.resize(ops);
+    }
+
+    void play() {
+        for (std::size_t op = 0; op < schedule_.ops.size(); ++op) {
+            timeline_.start_ns[op] = backend_.now_ns();
+            do_op(op);
+            timeline_.issued_ns[op] = backend_.now_ns();
+            timeline_.end_ns[op] = timeline_.issued_ns[op];
+        }
+        backend_.finish();
+        for (std::size_t op = 0; op < schedule_.ops.size(); ++op) {
+            if (on_stream(schedule_.ops[op].kind)) {
+                const OpSpan span = backend_.span(op);
+                timeline_.start_ns[op] = span.start_ns;
+                timeline_.end_ns[op] = span.end_ns;
+            }
+        }
+    }
+
+    Timeline& timeline() { return timeline_; }
+    MemoryProfile take_memory() {
+        const std::optional<OutOfMemory> refused = out_of_memory_;
+        MemoryProfile profile = memory_.take();
+        if (refused) {
+            profile.out_of_memory = refused;
+        }
+        return profile;
+    }
+
+private:
+    bool memory_is_followed() const { return !memory_.out_of_memory() && !out_of_memory_; }
+
+    void do_op(std::size_t op) {
+        const Op& what = schedule_.ops[op];
+        if (on_stream(what.kind)) {
+            issued_[static_cast<std::size_t>(what.stream)] += 1;
+            backend_.issue(op);
+        } else if (what.kind == OpKind::block) {
+            if (what.target >= 0) {
+                backend_.wait_for(static_cast<std::size_t>(what.target));
+            }
+        } else if (memory_is_followed()) {
+            do_memory(op);
+        }
+    }
+
+    /// The allocator learns how far the device is, and the device what the allocator took or gave back.
+    void do_memory(std::size_t op) {
+        CachingAllocator& allocator = memory_.allocator();
+        const OpKind kind = schedule_.ops[op].kind;
+        for (std::size_t s = 0; s < stream_count; ++s) {
+            if (kind == OpKind::free) {
+                allocator.issued(static_cast<int>(s), issued_[s]);
+            } else if (kind == OpKind::allocate) {
+                allocator.reached(static_cast<int>(s), backend_.done(static_cast<Stream>(s)));
+            }
+        }
+        memory_.apply(op, 0);
+        if (kind == OpKind::allocate && !segments_.follow(allocator.driver_calls())) {
+            run_out(op);
+        }
+    }
+
+    /// The device has less than the budget says.
+    void run_out(std::size_t op) {
+        const AllocatorStatistics& statistics = memory_.allocator().statistics();
+        out_of_memory_ = OutOfMemory{
+            .op = static_cast<std::int32_t>(op),
+            .requested_bytes = schedule_.buffers[static_cast<std::size_t>(schedule_.ops[op].target)].bytes,
+            .allocated_bytes = statistics.allocated_bytes,
+            .reserved_bytes = statistics.reserved_bytes,
+            .free_bytes = 0};
+    }
+
+    const Schedule& schedule_;
+    Backend& backend_;
+    DeviceMemory memory_;
+    Segments segments_;
+    Timeline timeline_;
+    std::array<std::int64_t, stream_count> issued_{};
+    std::optional<OutOfMemory> out_of_memory_;
+};
+
+/// Times of every repeat that make an estimate.
+class Times {
+public:
+    void add(std::int64_t ns) { ns_.push_back(ns); }
+    bool empty() const { return ns_.empty(); }
+    Estimate estimate() {
+        std::ranges::sort(ns_);
+        return {.value = ns_[ns_.size() / 2], .low = ns_.front(), .high = ns_.back()};
+    }
+
+private:
+    std::vector<std::int64_t> ns_;
+};
+
+void expect_same_schedule(const Schedule& schedule, Backend& backend) {
+    // 53 bits, as a message has room for them.
+    const auto hash = static_cast<std::int64_t>(std::hash<std::string>{}(to_text(schedule)) >> 11U);
+    const std::vector<std::int64_t> all = backend.of_all_ranks(hash);
+    const auto other = std::ranges::find_if(all, [&](std::int64_t of) { return of != all.front(); });
+    if (other != all.end()) {
+        throw Error(ErrorKind::input, "run",
+                    "rank " + std::to_string(other - all.begin()) +
+                        " was asked to execute another schedule than rank 0");
+    }
+}
+
+class Executor {
+public:
+    Executor(const Schedule& schedule, Backend& backend, const ExecutionOptions& options)
+        : schedule_(schedule),
+          backend_(backend),
+          options_(options),
+          collectives_(schedule.collectives.size()),
+          last_begin_(schedule.iteration_begin.empty()
+                          ? 0
+                          : static_cast<std::size_t>(schedule.iteration_begin.back())) {}
+
+    Execution run() {
+        expect_same_schedule(schedule_, backend_);
+        for (int repeat = 0; repeat < options_.repeats; ++repeat) {
+            repeat_once();
+        }
+        Run& run = out_.run;
+        run.method = Method::measured;
+        run.step_ns = step_.estimate();
+        run.exposed_ns = exposed_.estimate();
+        run.reserved_bytes = exactly(run.memory->reserved_peak_bytes.value_or(0));
+        run.collectives.resize(collectives_.size());
+        for (std::size_t row = 0; row < collectives_.size(); ++row) {
+            if (!collectives_[row].empty()) {
+                run.collectives[row] = {.ns = collectives_[row].estimate(), .origin = Origin::measured};
+            }
+        }
+        if (run.memory->out_of_memory) {
+            run.notes.emplace_back("memory ran out: times go on as if it had not");
+        }
+        gather_ranks();
+        return std::move(out_);
+    }
+
+private:
+    void gather_ranks() {
+        out_.ranks.resize(static_cast<std::size_t>(backend_.ranks()));
+        const auto gather = [this](std::int64_t mine, const auto& put) {
+            const std::vector<std::int64_t> all = backend_.of_all_ranks(mine);
+            for (std::size_t rank = 0; rank < all.size(); ++rank) {
+                put(out_.ranks[rank], all[rank]);
+            }
+        };
+        const MemoryProfile& memory = *out_.run.memory;
+        gather(memory.peak.allocated_bytes, [](RankResult& r, std::int64_t v) { r.allocated_bytes = v; });
+        gather(out_.run.reserved_bytes->value, [](RankResult& r, std::int64_t v) { r.reserved_bytes = v; });
+        gather(out_.sent_bytes, [](RankResult& r, std::int64_t v) { r.sent_bytes = v; });
+        gather(out_.run.step_ns.value, [](RankResult& r, std::int64_t v) { r.step_ns = v; });
+        gather(memory.out_of_memory ? 1 : 0, [](RankResult& r, std::int64_t v) { r.out_of_memory = v != 0; });
+    }
+
+    void repeat_once() {
+        backend_.start(schedule_, options_.mesh);
+        Playback playback(schedule_, backend_, options_.memory);
+        playback.play();
+        Run& run = out_.run;
+        run.timeline = std::move(playback.timeline());
+        run.memory = playback.take_memory();
+        run.waits = exposed_waits(schedule_, run.timeline);
+        run.iterations = iteration_times(schedule_, run.timeline, run.waits);
+        step_.add(run.iterations.empty() ? 0 : run.iterations.back().ns());
+        exposed_.add(run.iterations.empty() ? 0 : run.iterations.back().exposed_ns);
+        note_collectives();
+    }
+
+    void note_collectives() {
+        out_.sent_bytes = 0;
+        for (std::size_t op = last_begin_; op < schedule_.ops.size(); ++op) {
+            if (schedule_.ops[op].kind == OpKind::collective) {
+                const OpSpan span = backend_.span(op);
+                collectives_[static_cast<std::size_t>(schedule_.ops[op].target)].add(span.end_ns -
+                                                                                     span.start_ns);
+                out_.sent_bytes += backend_.sent_bytes(op);
+            }
+        }
+    }
+
+    const Schedule& schedule_;
+    Backend& backend_;
+    const ExecutionOptions& options_;
+    Execution out_;
+    Times step_;
+    Times exposed_;
+    std::vector<Times> collectives_;  // by row of Schedule::collectives
+    std::size_t last_begin_;
+};
+
+}  // namespace
+
+Execution execute(const Schedule& schedule, Backend& backend, const ExecutionOptions& options) {
+    FSDPLAN_ASSERT(options.repeats > 0, "something is to be measured");
+    return Executor(schedule, backend, options).run();
+}
+
+Schedule scaled(Schedule schedule, double scale) {
+    for (Op& op : schedule.ops) {
+        if (op.kind == OpKind::compute) {
+            op.flops = std::llround(static_cast<double>(op.flops) * scale);
+            op.bytes = std::llround(static_cast<double>(op.bytes) * scale);
+        } else if (op.kind == OpKind::copy || op.kind == OpKind::to_device || op.kind == OpKind::to_host) {
+            op.bytes = std::llround(static_cast<double>(op.bytes) * scale);
+        }
+    }
+    return schedule;
+}
+
+HostCosts executor_host_costs() {
+    // One lock and one wake-up of a thread for what is issued; a few hundred instructions for the rest.
+    const Estimate issue{2'000, 500, 10'000};
+    const Estimate nothing{};
+    return {.launch_ns = nothing,
+            .unit_hook_ns = nothing,
+            .optimizer_ns = nothing,
+            .collective_ns = issue,
+            .transfer_ns = issue,
+            .event_ns = issue,
+            .allocator_ns = {500, 100, 5'000},
+            .wait_ns = {10'000, 2'000, 50'000}};
+}
+
+}  // namespace fsdplan

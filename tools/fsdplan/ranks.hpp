@@ -1,0 +1,17 @@
+#pragma once
+
+#include <functional>
+
+#include "fsdplan/execute.hpp"
+
+// Commands that several ranks run together.
+namespace fsdplan::cli {
+
+/// Runs `work` on this rank and says whether it went well on all of them. An Error that every rank has is
+/// thrown on the first one alone, any other one where it happened.
+bool on_every_rank(Backend& backend, const std::function<void()>& work);
+
+/// Executes; a rank that fails says why and stops the others too.
+Execution execute_or_stop(const Schedule& schedule, Backend& backend, const ExecutionOptions& options);
+
+}  // namespace fsdplan::cli
