@@ -62,10 +62,11 @@ configure_and_build() {
 
 # What CMakeLists.txt needs for the program alone.
 build_packages=(g++ cmake ninja-build nlohmann-json3-dev libfmt-dev libcli11-dev zlib1g-dev nettle-dev
-                libyaml-cpp-dev libtomlplusplus-dev libpcre2-dev rapidjson-dev libprotobuf-dev protobuf-compiler)
+                libyaml-cpp-dev libtomlplusplus-dev libpcre2-dev rapidjson-dev libprotobuf-dev protobuf-compiler
+                libopenmpi-dev)
 # … and with tests.
 # shellcheck disable=SC2034  # used by the scripts
-test_packages=("${build_packages[@]}" libgmock-dev python3)
+test_packages=("${build_packages[@]}" libgmock-dev python3 openmpi-bin)
 
 # venv_python NAME REQUIREMENTS WHAT: prints the Python of a venv with these packages, made on first use and anew
 # when they change.

@@ -38,6 +38,8 @@ struct Gpu {
     std::vector<double> memory_reports;  ///< GiB, all values that were reported
     std::int64_t sm_count = 0;
     double memory_bytes_per_s = 0.0;
+    /// Traffic that takes as long as the start of a kernel that streams memory.
+    double kernel_start_bytes = 2.0 * 1024 * 1024;
     double flops_half = 0.0;    ///< bf16 or fp16, dense, per second
     double flops_single = 0.0;  ///< fp32
     GpuConstants constants;

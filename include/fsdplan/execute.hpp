@@ -43,9 +43,14 @@ public:
     /// Stops every rank, this one included: it has failed in a way that the others cannot know of.
     virtual void stop_all(int exit_status) = 0;
 
-    /// Prepares streams and communicators, checks what each distinct collective of the schedule computes, and
-    /// meets all other ranks: time 0. The schedule outlives what is issued of it.
-    virtual void start(const Schedule& schedule, const Mesh& mesh) = 0;
+    /// What the device has, as far as it can be asked.
+    virtual Bytes memory() const = 0;
+
+    /// Prepares communicators for a schedule and checks what each of its distinct collectives computes. The
+    /// schedule outlives what is issued of it.
+    virtual void prepare(const Schedule& schedule, const Mesh& mesh) = 0;
+    /// Meets all other ranks: time 0 of one pass over the schedule.
+    virtual void start() = 0;
     /// Takes memory from the device; false when it has not so much.
     virtual bool take_segment(std::int64_t segment, Bytes size) = 0;
     virtual void give_back_segment(std::int64_t segment) = 0;
@@ -120,7 +125,8 @@ std::vector<PredictionError> compare(const Schedule& schedule, const Run& predic
                                      const Execution& measured, const ComparisonOptions& options);
 bool all_within(const std::vector<PredictionError>& errors);
 
-/// The schedule with so much of its arithmetic and memory traffic; collectives and allocations stay.
+/// The schedule with so much of its arithmetic and memory traffic, as hosts do it: what a kernel takes hangs
+/// on the number of its operations alone. Collectives and allocations stay.
 Schedule scaled(Schedule schedule, double scale);
 
 /// The host is not PyTorch here: it spends what its own loop takes.

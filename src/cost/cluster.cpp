@@ -71,9 +71,9 @@ Named find_named(std::string_view folder, std::string_view name, std::string_vie
 Gpu read_gpu(const json::Value& object) {
     expect_format(object, "fsdplan.gpu");
     object.allow_only({"format", "version", "name", "title", "aliases", "architecture",
-                       "memory_seen_by_cuda_GiB", "sm_count", "memory_GBps", "dense_tflops", "constants",
-                       "link_GBps", "all_to_all_links", "pcie_GBps", "cublas_workspace_bytes",
-                       "usual_cluster", "source"});
+                       "memory_seen_by_cuda_GiB", "sm_count", "memory_GBps", "kernel_start_bytes",
+                       "dense_tflops", "constants", "link_GBps", "all_to_all_links", "pcie_GBps",
+                       "cublas_workspace_bytes", "usual_cluster", "source"});
     Gpu gpu;
     gpu.name = object.at("name").string();
     gpu.title = text_or(object, "title", gpu.name);
@@ -88,6 +88,9 @@ Gpu read_gpu(const json::Value& object) {
     gpu.memory = {static_cast<std::int64_t>(std::ranges::min(gpu.memory_reports) * 0x1p30)};
     gpu.sm_count = object.at("sm_count").integer(1, 100'000);
     gpu.memory_bytes_per_s = positive(object.at("memory_GBps")) * giga;
+    if (const auto start = object.find("kernel_start_bytes")) {
+        gpu.kernel_start_bytes = not_negative(*start);
+    }
     const json::Value flops = object.at("dense_tflops");
     flops.allow_only({"half", "fp32"});
     gpu.flops_half = positive(flops.at("half")) * 1e12;

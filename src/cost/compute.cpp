@@ -44,9 +44,6 @@ constexpr double narrow_head_rate = 0.8;
 // than with heads of 64.
 constexpr double first_flash_rate = 0.5;
 
-// A kernel that streams b bytes reaches b / (b + 2 MiB) of the rate of large ones.
-constexpr double start_bytes = 2.0 * 1024 * 1024;
-
 /// `work` over a rate whose share of the peak is `share`.
 Estimate time_at(double work, double peak, const Constant& share) {
     const auto ns = [&](double part) {
@@ -135,7 +132,7 @@ Estimate attention_time(const Gpu& gpu, double flops) {
 }
 
 Estimate memory_time(const Gpu& gpu, double bytes, std::int64_t kernels) {
-    return time_at(bytes + start_bytes * static_cast<double>(kernels), gpu.memory_bytes_per_s,
+    return time_at(bytes + gpu.kernel_start_bytes * static_cast<double>(kernels), gpu.memory_bytes_per_s,
                    gpu.constants.memory);
 }
 

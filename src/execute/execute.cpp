@@ -179,6 +179,7 @@ public:
 
     Execution run() {
         expect_same_schedule(schedule_, backend_);
+        backend_.prepare(schedule_, options_.mesh);
         for (int repeat = 0; repeat < options_.repeats; ++repeat) {
             repeat_once();
         }
@@ -218,7 +219,7 @@ private:
     }
 
     void repeat_once() {
-        backend_.start(schedule_, options_.mesh);
+        backend_.start();
         Playback playback(schedule_, backend_, options_.memory);
         playback.play();
         Run& run = out_.run;
@@ -263,6 +264,8 @@ Execution execute(const Schedule& schedule, Backend& backend, const ExecutionOpt
 Schedule scaled(Schedule schedule, double scale) {
     for (Op& op : schedule.ops) {
         if (op.kind == OpKind::compute) {
+            op.target = -1;
+            op.launches = 0;
             op.flops = std::llround(static_cast<double>(op.flops) * scale);
             op.bytes = std::llround(static_cast<double>(op.bytes) * scale);
         } else if (op.kind == OpKind::copy || op.kind == OpKind::to_device || op.kind == OpKind::to_host) {

@@ -19,6 +19,7 @@ void write_gpu(JsonWriter& out, const Gpu& gpu) {
     }
     out.end_array();
     out.member("sm_count", gpu.sm_count).member("memory_GBps", gpu.memory_bytes_per_s / 1e9);
+    out.member("kernel_start_bytes", gpu.kernel_start_bytes);
     out.key("dense_tflops").begin_object(true);
     out.member("half", gpu.flops_half / 1e12).member("fp32", gpu.flops_single / 1e12).end_object();
     out.key("constants").begin_object();
@@ -29,6 +30,8 @@ void write_gpu(JsonWriter& out, const Gpu& gpu) {
     };
     constant("products", gpu.constants.products);
     constant("product_start", gpu.constants.product_start);
+    constant("attention_forward", gpu.constants.attention_forward);
+    constant("attention_backward", gpu.constants.attention_backward);
     constant("memory", gpu.constants.memory);
     constant("overlap", gpu.constants.overlap);
     out.end_object();

@@ -18,6 +18,7 @@ public:
 
     std::int64_t memory_bytes = std::int64_t{1} << 50U;  ///< that segments may take
     std::int64_t failing_op = -1;                        ///< whose issue throws
+    std::int64_t drift_ns = 0;                           ///< by which each pass is slower than the last
     std::vector<std::int64_t> others{};                  ///< what the other ranks say, if anything else
     std::set<std::int64_t> segments{};                   ///< taken now
 
@@ -34,9 +35,13 @@ public:
     }
     void stop_all(int /*exit_status*/) override {}
 
-    void start(const Schedule& schedule, const Mesh& /*mesh*/) override {
-        schedule_ = &schedule;
-        spans_.assign(schedule.ops.size(), {});
+    Bytes memory() const override { return {memory_bytes}; }
+    void prepare(const Schedule& schedule, const Mesh& /*mesh*/) override { schedule_ = &schedule; }
+    void start() override {
+        for (std::int64_t& ns : device_ns_) {
+            ns += drift_ns;
+        }
+        spans_.assign(schedule_->ops.size(), {});
         stream_end_ = {};
         group_end_.clear();
         ends_ = {};

@@ -24,9 +24,9 @@ bool on_every_rank(Backend& backend, const std::function<void()>& work) {
     return count == 0;
 }
 
-Execution execute_or_stop(const Schedule& schedule, Backend& backend, const ExecutionOptions& options) {
+void or_stop_all(Backend& backend, const std::function<void()>& work) {
     try {
-        return execute(schedule, backend, options);
+        work();
     } catch (const Error& error) {
         for (const Fault& fault : error.faults()) {
             fmt::print(stderr, "fsdplan: rank {}: {}: {}\n", backend.rank(), fault.where, fault.message);

@@ -11,7 +11,7 @@ namespace fsdplan::cli {
 /// thrown on the first one alone, any other one where it happened.
 bool on_every_rank(Backend& backend, const std::function<void()>& work);
 
-/// Executes; a rank that fails says why and stops the others too.
-Execution execute_or_stop(const Schedule& schedule, Backend& backend, const ExecutionOptions& options);
+/// Runs `work`, in which ranks wait for each other: one that fails says why and stops the others too.
+void or_stop_all(Backend& backend, const std::function<void()>& work);
 
 }  // namespace fsdplan::cli

@@ -1,5 +1,6 @@
 #include <mpi.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <array>
 #include <cstdlib>
@@ -106,19 +107,23 @@ public:
         std::_Exit(exit_status);
     }
 
-    void start(const Schedule& schedule, const Mesh& mesh) override {
-        if (schedule_ != &schedule) {
-            communicators_.reset(mesh);
-            for (const CollectiveCall& call : schedule.collectives) {
-                communicators_.prepare(call);
-                collectives_.front().verify(call, communicators_.of(call));
-            }
-            schedule_ = &schedule;
+    Bytes memory() const override {
+        return {static_cast<std::int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGESIZE) * nodes_ / ranks_};
+    }
+
+    void prepare(const Schedule& schedule, const Mesh& mesh) override {
+        communicators_.reset(mesh);
+        for (const CollectiveCall& call : schedule.collectives) {
+            communicators_.prepare(call);
+            collectives_.front().verify(call, communicators_.of(call));
         }
+        schedule_ = &schedule;
+    }
+    void start() override {
         last_of_.clear();
-        sent_.assign(schedule.ops.size(), 0);
+        sent_.assign(schedule_->ops.size(), 0);
         check(MPI_Barrier(MPI_COMM_WORLD), "MPI_Barrier");
-        streams_.reset(schedule.ops.size());
+        streams_.reset(schedule_->ops.size());
     }
     bool take_segment(std::int64_t segment, Bytes size) override { return memory_.take(segment, size); }
     void give_back_segment(std::int64_t segment) override { memory_.give_back(segment); }

@@ -8,9 +8,12 @@
 
 #include "arguments.hpp"
 #include "base/file.hpp"
+#include "base/quantity.hpp"
 #include "command.hpp"
+#include "fsdplan/measure.hpp"
 #include "fsdplan/report.hpp"
 #include "options.hpp"
+#include "ranks.hpp"
 #include "version.hpp"
 
 namespace fsdplan::cli {
@@ -23,6 +26,9 @@ struct CalibrateOptions {
     std::optional<std::string> collective;
     std::optional<std::int64_t> ranks;
     std::optional<std::int64_t> nodes;
+    std::optional<std::string> backend;
+    std::int64_t budget_s = 60;
+    std::string most = "64MiB";
     OutputOptions output;
 };
 
@@ -54,21 +60,54 @@ Calibration imported(const CalibrateOptions& options) {
     return out;
 }
 
-int run(const CalibrateOptions& options) {
+void check(const CalibrateOptions& options) {
     const std::string& file = options.output.file;
     if (!file.empty() && !file.ends_with(".json")) {
         throw Error(ErrorKind::input, "-o " + file, "expected a name that ends in .json");
     }
-    if (options.logs.empty()) {
-        throw Error(ErrorKind::input, "calibrate", "expected --import with a log of nccl-tests");
+    if (options.logs.empty() == !options.backend) {
+        throw Error(ErrorKind::input, "calibrate",
+                    "expected either --backend or --import with a log of nccl-tests");
     }
-    const Calibration calibration = imported(options);
+}
+
+void print(const CalibrateOptions& options, const Calibration& calibration) {
+    const std::string& file = options.output.file;
     const std::string json =
         options.output.json || !file.empty() ? json_report(calibration, version()) : std::string();
     if (!file.empty()) {
         write_file(file, json);
     }
     fmt::print("{}", options.output.json ? json : text_report(calibration));
+}
+
+int measure(const CalibrateOptions& options) {
+    const std::unique_ptr<Backend> backend = open_backend(*options.backend);
+    MeasuringOptions measuring{.budget_s = options.budget_s};
+    const bool all_ready = on_every_rank(*backend, [&] {
+        check(options);
+        measuring.most = parse_bytes(options.most, "--most");
+        if (measuring.most.count < 4 * measuring.least.count || measuring.most > 4_GiB) {
+            throw Error(ErrorKind::input, "--most", "expected 4KiB to 4GiB, found " + options.most);
+        }
+    });
+    if (!all_ready) {
+        return bad_input;
+    }
+    Calibration calibration;
+    or_stop_all(*backend, [&] { calibration = measure_devices(*backend, measuring); });
+    if (backend->rank() == 0) {
+        print(options, calibration);
+    }
+    return answered;
+}
+
+int run(const CalibrateOptions& options) {
+    if (options.backend) {
+        return measure(options);
+    }
+    check(options);
+    print(options, imported(options));
     return answered;
 }
 
@@ -93,6 +132,10 @@ constinit const cli::CommandInfo calibrate{
         arguments.option("--ranks", options->ranks, "ranks that took part, where a log does not list them", 2,
                          cli::most_ranks);
         arguments.option("--nodes", options->nodes, "nodes that they were on", 1, cli::most_ranks);
+        arguments.group("Measuring here");
+        arguments.option("--backend", options->backend, "mpi: hosts, started by mpirun", "NAME");
+        arguments.option("--budget", options->budget_s, "seconds for all measurements", 1, 3600);
+        arguments.option("--most", options->most, "full size of the largest collective", "BYTES");
         arguments.group("Output");
         options->output.declare(arguments, "a calibration, as JSON");
         return [options] { return cli::run(*options); };

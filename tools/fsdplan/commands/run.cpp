@@ -93,7 +93,8 @@ int answer(const RunOptions& options, Prepared& prepared, Backend& backend) {
     MeasuredStep& result = prepared.result;
     result.backend = backend.name();
     result.library = backend.library();
-    result.measured = execute_or_stop(result.predicted.schedule, backend, prepared.execution);
+    or_stop_all(backend,
+                [&] { result.measured = execute(result.predicted.schedule, backend, prepared.execution); });
     result.errors =
         compare(result.predicted.schedule, result.predicted.run, result.measured,
                 {.tolerance = result.tolerance, .judge_times = prepared.asked.cluster.calibrated});
