@@ -101,6 +101,25 @@ TEST(Lower, LaterIterationsAreAlike) {
     }
 }
 
+// As recorded from PyTorch: to_empty() makes a tied parameter anew in each of its slots.
+TEST(Lower, ATiedParameterIsThereTwiceForAMoment) {
+    const ModuleTree tree = flatten(import_model("llama3.2-1b"));
+    const TrainingJob job = job_of("fsdp2", 8);
+    PolicySpec layers;
+    layers.kind = PolicySpec::Kind::module_classes;
+    layers.classes = {"LlamaDecoderLayer"};
+    const WrapPlan plan = wrap_fsdp2(tree, layers, wrap_options(job));
+    const Schedule schedule = lower({.tree = tree, .plan = plan, .job = job, .iterations = 1});
+    std::int64_t now = 0;
+    std::int64_t most = 0;
+    for (const Op& op :
+         std::span(schedule.ops).first(static_cast<std::size_t>(schedule.iteration_begin[0]))) {
+        now += op.kind == OpKind::allocate ? op.bytes : op.kind == OpKind::free ? -op.bytes : 0;
+        most = std::max(most, now);
+    }
+    EXPECT_EQ(most - now, 128'256 * 2'048 / 8 * 2);
+}
+
 TEST(Lower, OneRankMovesNothing) {
     const ModuleTree tree = flatten(test::chain(3, 8).graph());
     const Schedule schedule = lowered(tree, job_of("fsdp2", 1));

@@ -39,10 +39,33 @@ public:
 
     void run() { loop_.run(*this); }
 
+    // Parameters come from the meta device, slot by slot: a tied one anew in each, whereupon the one before
+    // is gone.
     void begin() override {
-        for (Group& g : groups_) {
+        std::vector<int> slots(loop_.tree.tensors.size(), 0);
+        for (const TensorIndex t : loop_.tree.parameter) {
+            ++slots[at(t)];
+        }
+        std::vector<const Member*> tied;
+        std::vector<std::int32_t> firsts;
+        for (const Group& g : groups_) {
             for (const Member& m : g.members) {
-                emit_.allocate(m.shard);
+                if (slots[at(m.tensor)] == 1) {
+                    emit_.allocate(m.shard);
+                    continue;
+                }
+                tied.push_back(&m);
+                firsts.push_back(emit_.buffer(emit_.at(m.shard)));
+                emit_.allocate(firsts.back());
+            }
+        }
+        for (std::size_t i = 0; i < tied.size(); ++i) {
+            std::int32_t before = firsts[i];
+            for (int left = slots[at(tied[i]->tensor)] - 1; left > 0; --left) {
+                const std::int32_t next = left == 1 ? tied[i]->shard : emit_.buffer(emit_.at(before));
+                emit_.allocate(next);
+                emit_.release(before);
+                before = next;
             }
         }
     }
