@@ -79,7 +79,8 @@ struct ExecutionOptions {
 
 /// What one rank has seen.
 struct RankResult {
-    std::int64_t allocated_bytes = 0;  ///< peak
+    std::int64_t requested_bytes = 0;  ///< peak of what the program asked for and had not freed
+    std::int64_t allocated_bytes = 0;  ///< peak of the blocks it got
     std::int64_t reserved_bytes = 0;   ///< peak
     std::int64_t sent_bytes = 0;       ///< in the last iteration
     std::int64_t step_ns = 0;          ///< median
@@ -118,8 +119,10 @@ struct ComparisonOptions {
     bool judge_times = true;  ///< false: the prediction is about other devices
 };
 
-/// Allocated and sent bytes have to be equal on every rank; what is reserved and the time of a step may be
-/// off by the tolerance. What compute waits for and each collective's time are beside them for information.
+/// Requested and sent bytes have to be equal on every rank, and memory must not run out on any; allocated
+/// bytes too, unless memory waits for streams (record_stream): which block is taken, and how large it is,
+/// then hangs on times. What is reserved has to lie within its interval or the tolerance, the time of a step
+/// within the tolerance. What compute waits for and each collective's time are beside them for information.
 /// Of the ranks the one that is furthest off counts, of their steps the longest.
 std::vector<PredictionError> compare(const Schedule& schedule, const Run& predicted,
                                      const Execution& measured, const ComparisonOptions& options);

@@ -29,6 +29,21 @@ PredictionError judged(std::string key, std::int64_t predicted, std::int64_t mea
     return out;
 }
 
+/// Some memory waits for streams that use it, and so for times.
+bool waits_for_streams(const Schedule& schedule) {
+    return std::ranges::any_of(schedule.ops, [](const Op& op) { return op.kind == OpKind::use; });
+}
+
+/// Within the interval that was predicted, or nearly: it hangs on when the device is done with what is freed.
+PredictionError reserved(const Run& predicted, const Execution& measured, double tolerance) {
+    const Estimate interval = predicted.reserved_bytes.value_or(Estimate{});
+    PredictionError out =
+        judged("reserved_bytes", interval.value,
+               furthest(measured.ranks, &RankResult::reserved_bytes, interval.value), tolerance);
+    out.within = out.within || (interval.low <= out.measured && out.measured <= interval.high);
+    return out;
+}
+
 /// "all_gather-1048576x4": full bytes and ranks.
 std::string key_of(const CollectiveCall& call) {
     return std::string(name(call.kind)) + '-' + std::to_string(call.full_size().count) + 'x' +
@@ -50,18 +65,23 @@ std::vector<PredictionError> compare(const Schedule& schedule, const Run& predic
     const auto memory = [&](std::string key, std::int64_t RankResult::*value, std::int64_t expected) {
         return exact(std::move(key), expected, furthest(measured.ranks, value, expected));
     };
+    out.push_back(memory("requested_bytes", &RankResult::requested_bytes,
+                         program_memory(schedule).peak.allocated_bytes));
     out.push_back(
         memory("allocated_bytes", &RankResult::allocated_bytes, predicted.memory->peak.allocated_bytes));
+    if (waits_for_streams(schedule)) {
+        out.back() = judged("allocated_bytes", out.back().predicted, out.back().measured, options.tolerance);
+    }
     out.push_back(memory("sent_bytes", &RankResult::sent_bytes, sent_bytes(traffic_of(schedule))));
-    const std::int64_t reserved = predicted.memory->reserved_peak_bytes.value_or(0);
-    out.push_back(judged("reserved_bytes", reserved,
-                         furthest(measured.ranks, &RankResult::reserved_bytes, reserved), options.tolerance));
+    out.push_back(reserved(predicted, measured, options.tolerance));
     const std::int64_t slowest = std::ranges::max(measured.ranks, {}, &RankResult::step_ns).step_ns;
     out.push_back(judged("step_ns", predicted.step_ns.value, slowest, options.tolerance));
     out.back().judged = options.judge_times;
     out.push_back({.key = "exposed_ns",
                    .predicted = predicted.exposed_ns.value,
                    .measured = measured.run.exposed_ns.value});
+    out.push_back(exact("out_of_memory_ranks", 0,
+                        std::ranges::count(measured.ranks, true, &RankResult::out_of_memory)));
     for (std::size_t row = 0; row < schedule.collectives.size(); ++row) {
         const CollectiveTime& time = measured.run.collectives[row];
         if (time.ns.value > 0) {  // called in the last iteration

@@ -166,6 +166,19 @@ void expect_same_schedule(const Schedule& schedule, Backend& backend) {
     }
 }
 
+std::int64_t requested_peak(const Schedule& schedule, const MemoryProfile& memory) {
+    std::int64_t now = 0;
+    std::int64_t peak = 0;
+    for (const MemoryChange& change : memory.changes) {
+        const std::int64_t bytes = schedule.buffers[static_cast<std::size_t>(change.buffer)].bytes;
+        now += schedule.ops[static_cast<std::size_t>(change.op)].kind == OpKind::relabel ? 0
+               : change.delta_bytes < 0                                                  ? -bytes
+                                                                                         : bytes;
+        peak = std::max(peak, now);
+    }
+    return peak;
+}
+
 class Executor {
 public:
     Executor(const Schedule& schedule, Backend& backend, const ExecutionOptions& options)
@@ -211,6 +224,8 @@ private:
             }
         };
         const MemoryProfile& memory = *out_.run.memory;
+        gather(requested_peak(schedule_, memory),
+               [](RankResult& r, std::int64_t v) { r.requested_bytes = v; });
         gather(memory.peak.allocated_bytes, [](RankResult& r, std::int64_t v) { r.allocated_bytes = v; });
         gather(out_.run.reserved_bytes->value, [](RankResult& r, std::int64_t v) { r.reserved_bytes = v; });
         gather(out_.sent_bytes, [](RankResult& r, std::int64_t v) { r.sent_bytes = v; });

@@ -42,6 +42,7 @@ void write_measured(JsonWriter& out, const MeasuredStep& result) {
     out.key("ranks").begin_array();
     for (const RankResult& rank : result.measured.ranks) {
         out.begin_object(true);
+        out.member("requested_bytes", rank.requested_bytes);
         out.member("allocated_bytes", rank.allocated_bytes).member("reserved_bytes", rank.reserved_bytes);
         out.member("sent_bytes", rank.sent_bytes).member("step_ns", rank.step_ns);
         out.member("out_of_memory", rank.out_of_memory).end_object();

@@ -11,7 +11,8 @@ namespace fsdplan {
 namespace {
 
 std::string shown(const PredictionError& error, std::int64_t value) {
-    return error.key.ends_with("_bytes") ? show_integer(value) : show_duration(value);
+    const bool counted = error.key.ends_with("_bytes") || error.key.ends_with("_ranks");
+    return counted ? show_integer(value) : show_duration(value);
 }
 
 std::string off_by(const PredictionError& error) {

@@ -56,6 +56,7 @@ TEST(Execute, RunsWhatTheClockPlays) {
         const MemoryProfile memory =
             device_memory(script.schedule, played, once().memory, FreeTiming::by_clock);
         EXPECT_EQ(out.run.memory->peak.allocated_bytes, memory.peak.allocated_bytes) << "seed " << seed;
+        EXPECT_EQ(out.ranks[0].requested_bytes, program_memory(script.schedule).peak.allocated_bytes);
         EXPECT_EQ(out.run.memory->reserved_peak_bytes, memory.reserved_peak_bytes) << "seed " << seed;
         EXPECT_TRUE(backend.segments.empty());
     }
@@ -73,6 +74,7 @@ TEST(Execute, MeasuresAStep) {
     EXPECT_EQ(out.run.collectives[1].origin, Origin::measured);
     ASSERT_EQ(out.ranks.size(), 2U);
     EXPECT_EQ(out.ranks[1].allocated_bytes, 4 << 20);
+    EXPECT_EQ(out.ranks[1].requested_bytes, 4 << 20);
 }
 
 TEST(Execute, ADeviceWithLessMemoryThanTheBudgetIsAResult) {
@@ -120,6 +122,17 @@ TEST(Execute, RefusesRanksThatWereAskedForSomethingElse) {
     } catch (const Error& error) {
         EXPECT_STREQ(error.what(), "run: rank 1 was asked to execute another schedule than rank 0");
     }
+}
+
+TEST(Compare, RunningOutOfMemoryIsNeverWithin) {
+    const Step step;
+    FakeBackend backend(step.script.times.device_ns);
+    Execution measured = execute(step.script.schedule, backend, once());
+    measured.ranks[1].out_of_memory = true;
+    const std::vector<PredictionError> errors = compare(step.script.schedule, measured.run, measured, {});
+    const auto found = std::ranges::find(errors, "out_of_memory_ranks", &PredictionError::key);
+    EXPECT_EQ(found->measured, 1);
+    EXPECT_FALSE(found->within);
 }
 
 TEST(Scaled, LeavesCollectivesAndAllocations) {

@@ -4,7 +4,8 @@
 
 #include "fsdplan/execute.hpp"
 
-// Commands that several ranks run together.
+// Commands that several ranks run together. mpirun ends all of them as soon as one does so with a status
+// other than 0: a rank that has nothing to say leaves the status to those that have.
 namespace fsdplan::cli {
 
 /// Runs `work` on this rank and says whether it went well on all of them. An Error that every rank has is

@@ -92,7 +92,7 @@ int measure(const CalibrateOptions& options) {
         }
     });
     if (!all_ready) {
-        return bad_input;
+        return answered;
     }
     Calibration calibration;
     or_stop_all(*backend, [&] { calibration = measure_devices(*backend, measuring); });

