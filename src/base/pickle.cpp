@@ -135,9 +135,16 @@ Value Value::at(std::string_view key) const {
     return *found;
 }
 
+Value Value::callee() const {
+    if (type() != Type::call) {
+        fail("a call");
+    }
+    return at_slot(Document::CallSlot::callee);
+}
+
 std::string Value::name() const {
     if (type() == Type::call) {
-        const Value called = at_slot(Document::callee);
+        const Value called = callee();
         return called.type() == Type::name ? called.name() : std::string();
     }
     if (type() != Type::name) {
@@ -158,7 +165,7 @@ bool Value::is_name(std::string_view name) const {
 }
 
 bool Value::calls(std::string_view name) const {
-    return type() == Type::call && at_slot(Document::callee).is_name(name);
+    return type() == Type::call && callee().is_name(name);
 }
 
 Value Value::arguments() const {
@@ -168,7 +175,7 @@ Value Value::arguments() const {
     if (type() != Type::call) {
         fail("a call");
     }
-    return at_slot(Document::arguments);
+    return at_slot(Document::CallSlot::arguments);
 }
 
 std::optional<Value> Value::call_slot(Document::CallSlot slot) const {
@@ -180,11 +187,11 @@ std::optional<Value> Value::call_slot(Document::CallSlot slot) const {
 }
 
 std::optional<Value> Value::state() const {
-    return call_slot(Document::state);
+    return call_slot(Document::CallSlot::state);
 }
 
 std::optional<Value> Value::contents() const {
-    return call_slot(Document::contents);
+    return call_slot(Document::CallSlot::contents);
 }
 
 std::optional<Value> Value::attribute(std::string_view name) const {

@@ -121,6 +121,8 @@ public:
     /// Whether this is a name, or a call of it.
     bool is_name(std::string_view name) const;
     bool calls(std::string_view name) const;
+    /// What a call calls: a name, or the result of another call.
+    Value callee() const;
     /// Arguments of a call, a tuple; what identifies a persistent value.
     Value arguments() const;
     /// What Python would set on the object that a call makes, or nothing.

@@ -34,6 +34,7 @@ CAUSES = {
     "st_dims_overflow.safetensors": "2^53",
     "st_bom_header.safetensors": "byte order mark",
     "st_nan_offset.safetensors": "not valid JSON",
+    "st_truncated_data.safetensors": "10 of 16 bytes of data",
     "index_missing_file": '"model-00002-of-00002.safetensors"',
     "index_name_not_in_file": "weight_map/b",
     "cfg_bom": "byte order mark",
@@ -48,7 +49,6 @@ CAUSES = {
 }
 # What the notes on an accepted file must say.
 NOTES = {
-    "st_truncated_data.safetensors": "data truncated",
     "st_metadata_only.safetensors": "no tensors",
     "cfg_missing_vocab": "vocab_size = 32000",
 }
