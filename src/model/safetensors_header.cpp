@@ -46,8 +46,8 @@ constexpr std::array dtype_table{
 };
 
 DType dtype_of(json::Value value) {
-    const auto found = std::ranges::find(dtype_table, value.string(), &DTypeName::name);
-    if (found == dtype_table.end()) {
+    const std::optional<DType> dtype = dtype_of_safetensors(value.string());
+    if (!dtype) {
         std::vector<std::string> known;
         for (const DTypeName& row : dtype_table) {
             known.emplace_back(row.name);
@@ -55,7 +55,7 @@ DType dtype_of(json::Value value) {
         throw Error(ErrorKind::input, value.where(),
                     "unknown dtype " + value.shown() + did_you_mean(value.string(), known));
     }
-    return found->dtype;
+    return *dtype;
 }
 
 /// Bytes of the tensor's data.
@@ -164,6 +164,11 @@ std::string header_text(const std::filesystem::path& path, const std::string& sh
 }
 
 }  // namespace
+
+std::optional<DType> dtype_of_safetensors(std::string_view name) {
+    const auto found = std::ranges::find(dtype_table, name, &DTypeName::name);
+    return found == dtype_table.end() ? std::nullopt : std::optional(found->dtype);
+}
 
 SafetensorsDType safetensors_dtype(DType dtype) {
     const auto found = std::ranges::find(dtype_table, dtype, &DTypeName::dtype);

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -33,6 +34,8 @@ struct SafetensorsDType {
     std::size_t place = 0;
 };
 SafetensorsDType safetensors_dtype(DType dtype);
+/// The dtype that safetensors calls so.
+std::optional<DType> dtype_of_safetensors(std::string_view name);
 
 /// Reads 8 + n bytes of the file, whatever its size.
 ///

@@ -2,6 +2,7 @@
 #include <array>
 #include <limits>
 
+#include "checkpoint/stored/torch_archive.hpp"
 #include "checkpoint/stored/torch_value.hpp"
 #include "fsdplan/stored_checkpoint.hpp"
 #include "model/safetensors_header.hpp"
@@ -80,34 +81,6 @@ std::int64_t pickled_tensor(DType dtype, std::span<const std::int64_t> shape, st
            (typed.empty() ? pickled_name("torch", name(dtype)) : 0) + call + stop;
 }
 
-/// An archive of torch.save as it grows (PyTorchStreamWriter): payloads at multiples of 64, a descriptor
-/// after each, and the directory.
-class Archive {
-public:
-    void add(std::string_view name, std::int64_t bytes) {
-        const bool large = bytes >= limit;
-        const bool far = end_ >= limit;
-        constexpr std::int64_t local_header = 30;
-        constexpr std::int64_t padding_field = 4;
-        constexpr std::int64_t alignment = 64;
-        std::int64_t begin = end_ + local_header + size_of(name) + padding_field;
-        begin += (large || far ? 4 : 0) + (large ? 16 : 0) + (far ? 8 : 0);
-        constexpr std::int64_t descriptor = 16;
-        constexpr std::int64_t large_descriptor = 24;
-        directory_ += 46 + size_of(name) + (large || far ? 4 : 0) + (large ? 16 : 0) + (far ? 8 : 0);
-        end_ = round_up(begin, alignment) + bytes + (large || far ? large_descriptor : descriptor);
-    }
-    std::int64_t bytes() const {
-        constexpr std::int64_t end_records = 56 + 20 + 22;  // of ZIP64 too, whatever the size
-        return end_ + directory_ + end_records;
-    }
-
-private:
-    static constexpr std::int64_t limit = std::numeric_limits<std::uint32_t>::max();
-    std::int64_t end_ = 0;
-    std::int64_t directory_ = 0;
-};
-
 /// A text as serde_json writes it: only quotes, backslashes and control characters are escaped.
 std::int64_t json_text(std::string_view text) {
     std::int64_t bytes = 2;
@@ -149,7 +122,7 @@ std::int64_t dcp_item_bytes(DType dtype, std::span<const std::int64_t> shape) {
         numel = checked_mul(numel, size, "shape of a checkpoint's item");
     }
     const std::int64_t data = bytes_of(numel, dtype).count;
-    Archive archive;
+    TorchArchive archive;
     archive.add("archive/data.pkl", pickled_tensor(dtype, shape, data));
     archive.add("archive/.format_version", 1);
     archive.add("archive/.storage_alignment", 2);
