@@ -19,6 +19,7 @@ import gen
 import more
 import onnx_files
 import settings_files
+import stored_checkpoints
 
 HERE = pathlib.Path(__file__).parent
 SLOWEST_S = 60  # of one run under a sanitizer on a busy machine
@@ -210,7 +211,9 @@ def main(program):
         for name, case in expectations["cases"].items():
             checker.expectation(name, case)
         version = subprocess.run([program, "--version"], capture_output=True, text=True, check=True).stdout
-        for case in more.make(folder) + settings_files.make(folder) + onnx_files.make(folder, "ONNX import: built" in version):
+        has_onnx = "ONNX import: built" in version
+        for case in [*more.make(folder), *settings_files.make(folder), *onnx_files.make(folder, has_onnx),
+                     *stored_checkpoints.make(folder)]:
             checker.further(case)
         for case in comparisons.make(folder):
             checker.answered(case)

@@ -40,7 +40,8 @@ inline std::string zip_file(const std::vector<std::pair<std::string, std::string
     if (zip64) {
         const std::size_t record = out.size();
         out += "PK\6\6" + little_endian(44, 8) + std::string(12, '\0') + little_endian(members.size(), 8) +
-               little_endian(members.size(), 8) + little_endian(directory.size(), 8) + little_endian(begin, 8);
+               little_endian(members.size(), 8) + little_endian(directory.size(), 8) +
+               little_endian(begin, 8);
         out += "PK\6\7" + std::string(4, '\0') + little_endian(record, 8) + little_endian(1, 4);
         return out + "PK\5\6" + std::string(4, '\0') + std::string(12, '\xff') + little_endian(0, 2);
     }

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <array>
 #include <system_error>
 
 #include "base/file.hpp"
@@ -151,7 +152,9 @@ bool is_checkpoint(const std::filesystem::path& path) {
     std::error_code ignored;
     const std::string name = path.filename().string();
     if (std::filesystem::is_regular_file(path, ignored)) {
-        return name == ".metadata" || name.ends_with(".distcp") || is_torch_file(path);
+        constexpr std::array<std::string_view, 5> endings{".distcp", ".pt", ".pth", ".bin", ".ckpt"};
+        return name == ".metadata" || is_torch_file(path) ||
+               std::ranges::any_of(endings, [&](std::string_view ending) { return name.ends_with(ending); });
     }
     if (!std::filesystem::is_directory(path, ignored)) {
         return false;
