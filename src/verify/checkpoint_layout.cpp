@@ -65,7 +65,9 @@ void describe_dcp(json::Value dcp, LayoutLines& out) {
                     (key.is_integer() ? text(key.integer()) : std::string(key.string()));
         }
     }
-    describe_pickle("pickle", dcp.at("pickle"), out);
+    if (const auto pickle = dcp.find("pickle")) {
+        describe_pickle("pickle", *pickle, out);
+    }
 }
 
 void describe_torch_file(json::Value file, LayoutLines& out) {
@@ -75,7 +77,9 @@ void describe_torch_file(json::Value file, LayoutLines& out) {
         out[name + " member " + std::string(entry.at("name").string())] =
             text(entry.at("size").integer()) + " at " + text(entry.at("payload_offset").integer());
     }
-    describe_pickle(name + " pickle", file.at("pickle"), out);
+    if (const auto pickle = file.find("pickle")) {
+        describe_pickle(name + " pickle", *pickle, out);
+    }
 }
 
 void describe_safetensors(json::Value file, LayoutLines& out) {
@@ -106,7 +110,7 @@ void find_pickle(const std::string& name, const pickle::Document& document, std:
     }
 }
 
-void find_dcp(const std::filesystem::path& folder, LayoutLines& out) {
+void find_dcp(const std::filesystem::path& folder, bool with_pickle, LayoutLines& out) {
     const StoredCheckpoint checkpoint = read_checkpoint(folder.string());
     std::string bytes = read_file(folder / ".metadata");
     const auto size = static_cast<std::int64_t>(bytes.size());
@@ -145,15 +149,21 @@ void find_dcp(const std::filesystem::path& folder, LayoutLines& out) {
             line += (line.empty() ? "" : " / ") + std::string(key);
         }
     }
-    find_pickle("pickle", document, size, out);
+    if (with_pickle) {
+        find_pickle("pickle", document, size, out);
+    }
 }
 
-void find_torch_file(const std::filesystem::path& folder, const std::string& name, LayoutLines& out) {
+void find_torch_file(const std::filesystem::path& folder, const std::string& name, bool with_pickle,
+                     LayoutLines& out) {
     const std::filesystem::path path = folder / name;
     const auto size = static_cast<std::int64_t>(size_of_file(path));
     out["file " + name] = text(size);
     for (const ZipMember& member : read_zip_directory(path, name)) {
         out[name + " member " + member.name] = text(member.bytes) + " at " + text(member.position);
+    }
+    if (!with_pickle) {
+        return;
     }
     TorchPickle archive = read_torch_archive(path, name, {.bytes = size});
     const auto bytes = static_cast<std::int64_t>(archive.bytes.size());
@@ -198,12 +208,12 @@ LayoutLines described_lines(json::Value item) {
 
 LayoutLines found_lines(json::Value item, const std::filesystem::path& folder) {
     LayoutLines out;
-    if (item.find("dcp")) {
-        find_dcp(folder, out);
+    if (const auto dcp = item.find("dcp")) {
+        find_dcp(folder, dcp->find("pickle").has_value(), out);
     }
     if (const auto files = item.find("torch_files")) {
         for (const json::Value file : files->members()) {
-            find_torch_file(folder, std::string(file.key()), out);
+            find_torch_file(folder, std::string(file.key()), file.find("pickle").has_value(), out);
         }
     }
     if (const auto files = item.find("safetensors_files")) {

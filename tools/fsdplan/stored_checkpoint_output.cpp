@@ -92,10 +92,10 @@ void print_files(const StoredCheckpoint& checkpoint, Out out) {
         fmt::format_to(out, "  … {} more\n", listed - most_listed);
     }
     if (of_rank.size() > 1) {
-        const auto least = std::ranges::min_element(of_rank, {}, [](const auto& e) { return e.second; });
-        const auto most = std::ranges::max_element(of_rank, {}, [](const auto& e) { return e.second; });
-        fmt::format_to(out, "{:<16} {} to {} bytes (ranks {} and {})\n", "written per rank",
-                       show_integer(least->second), show_integer(most->second), least->first, most->first);
+        const auto [least, most] =
+            std::ranges::minmax_element(of_rank, {}, [](const auto& entry) { return entry.second; });
+        fmt::format_to(out, "{:<16} {} (rank {}) to {} (rank {}) bytes\n", "written per rank",
+                       show_integer(least->second), least->first, show_integer(most->second), most->first);
     }
 }
 
