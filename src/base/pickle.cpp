@@ -199,7 +199,14 @@ std::optional<Value> Value::attribute(std::string_view name) const {
     if (attributes && attributes->type() == Type::tuple && attributes->size() == 2) {
         attributes = attributes->at_slot(1);
     }
-    return attributes && attributes->type() == Type::dict ? attributes->find(name) : std::nullopt;
+    if (!attributes || attributes->type() != Type::dict) {
+        return std::nullopt;
+    }
+    if (attributes->size() > Document::most_attributes) {
+        attributes->refuse("an object with more than " + std::to_string(Document::most_attributes) +
+                           " attributes");
+    }
+    return attributes->find(name);
 }
 
 Value Value::attribute_at(std::string_view name) const {

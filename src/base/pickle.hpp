@@ -42,8 +42,12 @@ class Value;
 /// itself, so who walks one counts how deep it is.
 class Document {
 public:
-    static constexpr std::size_t most_values = std::size_t{1} << 25U;
+    // Memory grows with the file's size alone, about 24 bytes for each of its bytes at worst.
+    static constexpr std::size_t most_values = std::size_t{1} << 28U;
     static constexpr std::size_t deepest_nesting = 64;
+    // What the memo shares is looked at wherever it is used: these keep that cheap.
+    static constexpr std::size_t longest_name = 1024;
+    static constexpr std::size_t most_attributes = 256;
 
     /// Throws Error(input) that names `file` (as shown to the user) and the byte.
     Document(std::string bytes, std::string file, Content content = Content::plain_data);
@@ -57,6 +61,8 @@ public:
     Value root() const;
     const std::string& file() const { return file_; }
     int protocol() const;
+    /// How many values the pickle has, a shared one once.
+    std::size_t size() const { return nodes_.size() - 1; }
     /// Every value of this type, in the order of the file.
     std::vector<Value> all(Type type) const;
 
@@ -131,6 +137,7 @@ public:
     std::optional<Value> contents() const;
     /// A named part of the state, whether that is a dict or (as of classes with slots) a pair of None and
     /// one.
+    /// Fails for a state of more than Document::most_attributes parts.
     std::optional<Value> attribute(std::string_view name) const;
     /// The same; fails when there is none.
     Value attribute_at(std::string_view name) const;

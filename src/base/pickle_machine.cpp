@@ -239,6 +239,9 @@ private:
             if (out_.nodes_[part].type != Type::string) {
                 fail("a name made of " + std::string(name_of(out_.nodes_[part].type)));
             }
+            if (out_.nodes_[part].extent.size > Document::longest_name) {
+                fail("a name of more than " + std::to_string(Document::longest_name) + " bytes");
+            }
         }
         push_holder(Type::name, std::array{module, last});
     }

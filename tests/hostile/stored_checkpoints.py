@@ -151,6 +151,13 @@ def own_child():
     return value
 
 
+def shared_pieces():
+    """Many names of one ShardedTensor of many pieces."""
+    one = sharded_tensor()
+    one.args[3][0].extend(one.args[3][0] * 299)
+    return {str(i): one for i in range(3000)}
+
+
 PROTO = b"\x80\x02"
 # What is wrong with a pickle inside of an archive, and a part of the message.
 PICKLES = {
@@ -168,7 +175,6 @@ PICKLES = {
     "call_without_tuple": (PROTO + b"cos\nsystem\nNR.", "in place of a tuple of arguments"),
     "state_of_none": (PROTO + b"N}b.", "sets the state of None"),
     "half_a_pair": (PROTO + b"}(Nu.", "a dict with a key without a value"),
-    "key_of_none": (PROTO + b"}NNs.", "expected a string, found None"),
     "own_child": (own_child(), "is nested deeper than 64"),
     "laughs": (laughs(), "names of more than"),
     "negative_size": ({"w": tensor(size=(-2,))}, "found -2"),
@@ -185,6 +191,10 @@ PICKLES = {
     "mesh_rank": ({"w": dtensor(coordinate=(2,))}, "a rank outside of its mesh"),
     "mesh_huge": ({"w": dtensor(mesh=(2**20, 2**20))}, "a mesh of more than"),
     "mesh_dimension": ({"w": dtensor(placements=(("Shard", 3),))}, "cuts dimension 3 of a tensor that has 1"),
+    "mesh_dimensions": ({"w": dtensor(mesh=(1,) * 100)}, "a mesh of 100 dimensions"),
+    "dimensions": ({"w": tensor(size=(1,) * 65)}, "65 dimensions; a tensor has at most 64"),
+    "long_name": (PROTO + b"c" + b"x" * 2000 + b"\ny\n.", "a name of more than 1024 bytes"),
+    "shared_pieces": (shared_pieces(), "more pieces of tensors than values"),
     "mesh_piece": ({"w": dtensor(size=(9,))}, "another shape than mesh and placements make"),
     "local_none": ({"w": dtensor(local=(1, 2))}, "expected a plain tensor, found a tuple"),
     "shard_outside": ({"w": sharded_tensor(offset=(3,))}, "does not lie within its tensor"),
@@ -242,10 +252,12 @@ def metadata(size=(4, 2), chunks=(((0, 0), (2, 2)), ((2, 0), (2, 2))), records=N
     def chunk(offsets, sizes):
         return Call(name(METADATA, "ChunkStorageMetadata"), state={"offsets": Size(offsets), "sizes": Size(sizes)})
 
+    chunks = [c if isinstance(c, Call) else chunk(*c) for c in chunks]
+
     def entry():
         properties = Call(name(METADATA, "TensorProperties"), state=(name("torch", dtype), None, False, None, False))
         return Call(name(METADATA, "TensorStorageMetadata"), state={
-            "properties": properties, "size": Size(size), "chunks": [chunk(*c) for c in chunks]})
+            "properties": properties, "size": Size(size), "chunks": chunks})
 
     if records is None:
         records = [((0, 0), "__0_0.distcp", 0, 100), ((2, 0), "__1_0.distcp", 0, 100)]
@@ -275,6 +287,11 @@ METADATA_FILES = {
     "overlap": (metadata(chunks=(((0, 0), (2, 2)), ((1, 0), (3, 2)))), "chunks overlap at [1, 0]"),
     "hole": (metadata(chunks=(((0, 0), (2, 2)), ((3, 0), (1, 2)))), "no chunk is there at [2, 0]"),
     "dimensions": (metadata(chunks=(((0,), (2,)), ((2, 0), (2, 2)))), "does not lie within [4, 2]"),
+    "attributes": (metadata(chunks=[Call(name(METADATA, "Chunk"), state={str(i): i for i in range(300)})]),
+                   "an object with more than 256 attributes"),
+    "shared_chunks": (metadata(size=(2000, 2), chunks=[((row, 0), (1, 2)) for row in range(2000)],
+                               extra=[str(i) for i in range(3000)], records=[]), "more chunks than values"),
+    "long_name": (metadata(extra=("x" * 5000,)), "a name of more than 4096 bytes"),
     "twice": (metadata(extra=("w",)), 'a second entry "w"'),
     "no_record": (metadata(records=[((0, 0), "__0_0.distcp", 0, 100)]), "nothing says where the chunk"),
     "no_chunk": (metadata(records=[((0, 0), "__0_0.distcp", 0, 100), ((1, 0), "__1_0.distcp", 0, 100)]),

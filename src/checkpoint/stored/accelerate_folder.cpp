@@ -57,9 +57,8 @@ StoredCheckpoint read_accelerate_folder(const std::filesystem::path& folder, con
         out.parts.push_back(std::move(part));
     };
     for (const std::string& name : folders_in(folder)) {
-        if (begins_with_one_of(name, parts)) {
-            const std::filesystem::path inside = folder / name;
-            add(read_dcp_folder(inside, (std::filesystem::path(shown) / name).string()), name);
+        if (begins_with_one_of(name, parts) && is_dcp_folder(folder / name)) {
+            add(read_dcp_folder(folder / name, (std::filesystem::path(shown) / name).string()), name);
         }
     }
     std::map<std::string, std::vector<std::string>, std::less<>> of_ranks;

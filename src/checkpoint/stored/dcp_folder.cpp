@@ -122,7 +122,8 @@ private:
         }
         for (std::size_t t = 0; t < out_.tensors.size(); ++t) {
             for (const SavedChunk& chunk : out_.tensors[t].chunks) {
-                if (chunk.bytes == 0) {
+                const bool is_empty = std::ranges::find(chunk.shape, 0) != chunk.shape.end();
+                if (chunk.bytes == 0 && !is_empty) {
                     document_.fail(metadata_.tensors[t].byte, "nothing says where the chunk of " +
                                                                   json::quote(out_.tensors[t].name) + " at " +
                                                                   shown_sizes(chunk.offset) + " is");
@@ -197,7 +198,19 @@ private:
 
 }  // namespace
 
+bool is_dcp_folder(const std::filesystem::path& folder) {
+    return std::ranges::any_of(files_in(folder), [](const std::string& name) {
+        return name == metadata_name || name.ends_with(".distcp");
+    });
+}
+
 StoredCheckpoint read_dcp_folder(const std::filesystem::path& folder, const std::string& shown) {
+    std::error_code ignored;
+    if (!std::filesystem::is_regular_file(folder / metadata_name, ignored)) {
+        throw Error(ErrorKind::input, shown,
+                    "has files of torch.distributed.checkpoint but no .metadata, which is written last: the "
+                    "save did not finish");
+    }
     return Reader(folder, shown).read();
 }
 

@@ -17,6 +17,16 @@ bool is_object_of(const Value& value, std::string_view last) {
     return value.type() == Type::call && value.name().ends_with("." + std::string(last));
 }
 
+/// A name or file name. Records repeat them, so a long one would cost again and again.
+std::string_view short_text(const Value& value) {
+    constexpr std::size_t longest = 4096;
+    const std::string_view text = value.string();
+    if (text.size() > longest) {
+        value.refuse("a name of more than " + std::to_string(longest) + " bytes");
+    }
+    return text;
+}
+
 SavedChunk chunk_of(const Value& value) {
     SavedChunk chunk;
     chunk.offset = torch_sizes(value.attribute_at("offsets"));
@@ -56,14 +66,14 @@ DcpTensor tensor_of(std::string_view name, const Value& value) {
 DcpItem item_of(const Value& index, const Value& place) {
     DcpItem item;
     item.byte = place.byte();
-    item.tensor = index.attribute_at("fqn").string();
+    item.tensor = short_text(index.attribute_at("fqn"));
     // Of other values the attribute is None, or absent.
     const std::optional<Value> offset = index.attribute("offset");
     item.is_chunk = offset && offset->type() != Type::none;
     if (item.is_chunk) {
         item.offset = torch_sizes(*offset);
     }
-    item.file = place.attribute_at("relative_path").string();
+    item.file = short_text(place.attribute_at("relative_path"));
     item.position = place.attribute_at("offset").integer(0, largest_total);
     item.bytes = place.attribute_at("length").integer(0, largest_total);
     return item;
@@ -71,7 +81,7 @@ DcpItem item_of(const Value& index, const Value& place) {
 
 class Reader {
 public:
-    explicit Reader(const pickle::Document& document) : root_(document.root()) {}
+    explicit Reader(const pickle::Document& document) : document_(document), root_(document.root()) {}
 
     DcpMetadata read() {
         if (!is_object_of(root_, "Metadata")) {
@@ -96,13 +106,18 @@ public:
 private:
     void read_entries(const Value& entries) {
         std::unordered_set<std::string_view> names;
+        std::size_t chunks = 0;  // a list of them may be shared
         for (std::size_t i = 0; i < entries.size(); ++i) {
-            const std::string_view name = entries.key(i).string();
+            const std::string_view name = short_text(entries.key(i));
             const Value value = entries.value(i);
             if (!names.insert(name).second) {
                 entries.key(i).refuse("a second entry " + json::quote(name));
             }
             if (is_object_of(value, "TensorStorageMetadata")) {
+                chunks += value.attribute_at("chunks").size();
+                if (chunks > document_.size()) {
+                    value.refuse("more chunks than values");
+                }
                 out_.tensors.push_back(tensor_of(name, value));
             } else if (is_object_of(value, "BytesStorageMetadata")) {
                 out_.other_values.push_back(name);
@@ -118,7 +133,7 @@ private:
         const std::optional<Value> planner = root_.attribute("planner_data");
         for (std::size_t i = 0; planner && planner->type() == Type::dict && i < planner->size(); ++i) {
             if (planner->key(i).type() == Type::string) {
-                kept.emplace(planner->key(i).string(), planner->value(i));
+                kept.emplace(short_text(planner->key(i)), planner->value(i));
             }
         }
         const auto add = [&](std::string_view name) {
@@ -162,6 +177,7 @@ private:
         return rest.empty() ? path : KeyPath();
     }
 
+    const pickle::Document& document_;
     Value root_;
     DcpMetadata out_;
 };

@@ -1,6 +1,7 @@
 #include "checkpoint/stored/device_mesh.hpp"
 
 #include <algorithm>
+#include <span>
 
 #include "checkpoint/stored/torch_value.hpp"
 
@@ -12,19 +13,29 @@ using pickle::Value;
 
 constexpr std::int64_t most_ranks = 1 << 24;
 
-/// A size, or a tuple of sizes that make one dimension together.
-std::int64_t product(const Value& size) {
-    if (size.type() == Type::integer) {
-        return size.integer(1, most_ranks);
+/// Of a mesh or its placements; a mesh has as few dimensions as a tensor.
+std::vector<Value> few_elements(const Value& list) {
+    constexpr std::size_t most = 64;
+    if (list.size() > most) {
+        list.refuse("a mesh of " + std::to_string(list.size()) + " dimensions");
     }
-    std::int64_t out = 1;
-    for (const Value& factor : size.elements()) {
-        out *= factor.integer(1, most_ranks);
-        if (out > most_ranks) {
-            size.refuse("a mesh of more than " + std::to_string(most_ranks) + " ranks");
+    return list.elements();
+}
+
+std::int64_t ranks_along(std::span<const std::int64_t> sizes, const Value& where) {
+    std::int64_t ranks = 1;
+    for (const std::int64_t size : sizes) {
+        if (size < 1 || ranks > most_ranks / size) {
+            where.refuse("a mesh of more than " + std::to_string(most_ranks) + " ranks, or of none");
         }
+        ranks *= size;
     }
-    return out;
+    return ranks;
+}
+
+/// A size, or a tuple of sizes that make one dimension together.
+std::int64_t dimension(const Value& size) {
+    return size.type() == Type::integer ? size.integer(1, most_ranks) : ranks_along(torch_sizes(size), size);
 }
 
 /// torch 2.13 keeps a layout of axes; before, there was the tensor of ranks alone.
@@ -32,8 +43,8 @@ std::vector<std::int64_t> mesh_shape(const Value& mesh) {
     if (const auto layout = mesh.attribute("_layout")) {
         std::vector<std::int64_t> shape;
         if (const auto axes = layout->attribute("axes")) {
-            for (const Value& axis : axes->elements()) {
-                shape.push_back(product(axis.attribute_at("shape")));
+            for (const Value& axis : few_elements(*axes)) {
+                shape.push_back(dimension(axis.attribute_at("shape")));
             }
             return shape;
         }
@@ -57,14 +68,7 @@ std::string_view last_part(std::string_view name) {
 DeviceMesh device_mesh(const Value& mesh) {
     DeviceMesh out;
     out.shape = mesh_shape(mesh);
-    std::int64_t ranks = 1;
-    for (const std::int64_t size : out.shape) {
-        if (size < 1 || ranks > most_ranks / size) {
-            mesh.refuse("a mesh of more than " + std::to_string(most_ranks) + " ranks, or of none");
-        }
-        ranks *= size;
-    }
-    out.ranks = static_cast<int>(ranks);
+    out.ranks = static_cast<int>(ranks_along(out.shape, mesh));
     if (const auto rank = mesh.attribute("_rank"); rank && rank->type() == Type::integer) {
         out.rank = static_cast<int>(rank->integer(0, most_ranks));
     }
@@ -84,7 +88,7 @@ DeviceMesh device_mesh(const Value& mesh) {
 
 Placements read_placements(const Value& placements) {
     Placements out;
-    for (const Value& placement : placements.elements()) {
+    for (const Value& placement : few_elements(placements)) {
         const std::string called = placement.name();
         const std::string_view kind = last_part(called);
         std::string name(kind);

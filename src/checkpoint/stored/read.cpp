@@ -51,7 +51,7 @@ bool is_accelerate(const std::filesystem::path& folder, const std::vector<std::s
 }
 
 StoredCheckpoint read_folder(const std::filesystem::path& folder, const std::string& shown) {
-    if (has_file(folder, ".metadata")) {
+    if (is_dcp_folder(folder)) {
         return read_dcp_folder(folder, shown);
     }
     const std::vector<std::string> names = files_in(folder);
@@ -60,11 +60,6 @@ StoredCheckpoint read_folder(const std::filesystem::path& folder, const std::str
     }
     if (has(names, ".safetensors") || has(names, ".safetensors.index.json")) {
         return read_safetensors_folder(folder, shown);
-    }
-    if (has(names, ".distcp")) {
-        throw Error(ErrorKind::input, shown,
-                    "has files of torch.distributed.checkpoint but no .metadata, which is written last: the "
-                    "save did not finish");
     }
     const std::vector<std::string> files = torch_files(folder, names);
     if (files.size() == 1 && rank_in_name(files.front()) < 0) {
@@ -165,8 +160,8 @@ bool is_checkpoint(const std::filesystem::path& path) {
         }
     }
     const std::vector<std::string> names = files_in(path);
-    return has_file(path, ".metadata") || has(names, ".safetensors") || has(names, ".distcp") ||
-           is_accelerate(path, names) || !torch_files(path, names).empty();
+    return is_dcp_folder(path) || has(names, ".safetensors") || is_accelerate(path, names) ||
+           !torch_files(path, names).empty();
 }
 
 }  // namespace fsdplan

@@ -9,7 +9,9 @@
 // One function for each kind of checkpoint; read_checkpoint() chooses. `shown` is how messages name it.
 namespace fsdplan {
 
-/// A folder with .metadata.
+/// Whether a folder has files of DCP, .metadata or other ones.
+bool is_dcp_folder(const std::filesystem::path& folder);
+/// Throws Error(input) when only .metadata is missing.
 StoredCheckpoint read_dcp_folder(const std::filesystem::path& folder, const std::string& shown);
 
 /// A file of torch.save. `name` is its name in the list of files.

@@ -19,8 +19,10 @@ struct Visit {
 
 class Walker {
 public:
-    StateWalk walk(const Value& root) {
-        visits_.push_back({root, "", {}});
+    explicit Walker(const pickle::Document& document) : document_(document) {}
+
+    StateWalk walk() {
+        visits_.push_back({document_.root(), "", {}});
         while (!visits_.empty()) {
             const Visit visit = std::move(visits_.back());
             visits_.pop_back();
@@ -45,6 +47,10 @@ private:
 
     void look_at_call(const Visit& visit) {
         if (std::optional<TorchTensor> tensor = torch_tensor(visit.value)) {
+            pieces_ += tensor->pieces.size();
+            if (pieces_ > document_.size()) {
+                visit.value.refuse("more pieces of tensors than values");
+            }
             add_leaf(visit, std::move(tensor));
             return;
         }
@@ -83,7 +89,7 @@ private:
         if (key.type() == Type::integer) {
             return number_text(key.integer());
         }
-        return key.string();
+        return key.type() == Type::string ? key.string() : pickle::name_of(key.type());
     }
     std::string_view number_text(std::int64_t number) {
         return out_.numbers.emplace_back(std::to_string(number));
@@ -111,15 +117,17 @@ private:
         out_.leaves.push_back({visit.name, visit.path, std::move(tensor)});
     }
 
+    const pickle::Document& document_;
     StateWalk out_;
     std::vector<Visit> visits_;
+    std::size_t pieces_ = 0;
     std::size_t text_ = 0;
 };
 
 }  // namespace
 
-StateWalk walk_state(const Value& root) {
-    return Walker().walk(root);
+StateWalk walk_state(const pickle::Document& document) {
+    return Walker(document).walk();
 }
 
 }  // namespace fsdplan

@@ -27,7 +27,7 @@ struct StateWalk {
 /// they hold dicts or tensors.
 ///
 /// Throws Error(input) with the byte for nesting deeper than 64, which a value that contains itself has too,
-/// and for names of more than 256 MiB in all.
-StateWalk walk_state(const pickle::Value& root);
+/// for names of more than 256 MiB in all, and for more pieces of tensors than the pickle has values.
+StateWalk walk_state(const pickle::Document& document);
 
 }  // namespace fsdplan

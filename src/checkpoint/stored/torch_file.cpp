@@ -51,7 +51,7 @@ public:
 
     StoredCheckpoint read() {
         check_storages();
-        const StateWalk walk = walk_state(document_.root());
+        const StateWalk walk = walk_state(document_);
         std::vector<KeyPath> paths;
         for (const StateLeaf& leaf : walk.leaves) {
             paths.push_back(leaf.path);

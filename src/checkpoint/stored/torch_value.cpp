@@ -297,6 +297,11 @@ DType torch_dtype(const Value& name) {
 
 std::vector<std::int64_t> torch_sizes(const Value& value) {
     const Value sizes = value.calls("torch.Size") ? value.arguments().element(0) : value;
+    constexpr std::size_t most_dimensions = 64;
+    if (sizes.size() > most_dimensions) {
+        sizes.refuse(std::to_string(sizes.size()) + " dimensions; a tensor has at most " +
+                     std::to_string(most_dimensions));
+    }
     std::vector<std::int64_t> out;
     out.reserve(sizes.size());
     for (std::size_t i = 0; i < sizes.size(); ++i) {

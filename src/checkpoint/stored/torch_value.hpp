@@ -50,7 +50,7 @@ std::string_view storage_class(DType dtype);
 /// The dtype of "torch.float32"; fails for another name.
 DType torch_dtype(const pickle::Value& name);
 
-/// A torch.Size, tuple or list of sizes.
+/// A torch.Size, tuple or list of sizes; fails for more than 64, torch's limit of dimensions.
 std::vector<std::int64_t> torch_sizes(const pickle::Value& value);
 
 }  // namespace fsdplan
