@@ -56,6 +56,8 @@ struct SavedChunk {
     std::string storage;               ///< its key; empty: of another format
     std::int64_t storage_offset = 0;   ///< elements before the first one
     std::vector<std::int64_t> stride;  ///< in elements, one a dimension
+
+    std::int64_t numel() const;
 };
 
 struct SavedTensor {

@@ -137,7 +137,8 @@ private:
             moved_.assign(begin, begin + static_cast<std::ptrdiff_t>(old.size));
             grown = store(moved_, room(size));
         }
-        std::ranges::copy(more, out_.slots_.begin() + static_cast<std::ptrdiff_t>(grown.begin + old.size));
+        const std::size_t end = std::size_t{grown.begin} + old.size;
+        std::ranges::copy(more, out_.slots_.begin() + static_cast<std::ptrdiff_t>(end));
         grown.size = static_cast<std::uint32_t>(size);
         out_.nodes_[holder].extent = grown;
     }

@@ -2,9 +2,10 @@
 """Checkpoints that PyTorch saves here on 2 and 4 ranks, read by fsdplan: names, pieces, files, sizes, totals.
 
 Saved with every state dict type of FSDP1, with FSDP2 (also on a mesh of replicas), by torch.save, by DCP (synchronous,
-asynchronous, several threads, safetensors) and by safetensors. What PyTorch's own readers say of the files becomes a
-recording of layouts, which `fsdplan verify` compares with what it finds in them and with the sizes that it predicts;
-what the ranks held becomes the pieces that `fsdplan inspect` must list. Needs torch and safetensors of requirements.txt.
+asynchronous, several threads, safetensors), by safetensors and by accelerate. What PyTorch's own readers say of the files
+becomes a recording of layouts, which `fsdplan verify` compares with what it finds in them and with the sizes that it
+predicts; what the ranks held becomes the pieces that `fsdplan inspect` must list. Needs torch of requirements.txt, and
+safetensors and accelerate, which come with the other packages there.
 
 usage: read_checkpoints.py --fsdplan PROGRAM [--keep FOLDER]
 """
@@ -12,11 +13,13 @@ import argparse
 import contextlib
 import datetime
 import json
+import logging
 import os
 import pathlib
 import subprocess
 import sys
 import tempfile
+import types
 import warnings
 import zipfile
 
@@ -26,6 +29,7 @@ import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 import torch.multiprocessing
+from accelerate.utils import fsdp_utils
 from torch import nn
 from torch.distributed._shard.sharded_tensor import ShardedTensor
 from torch.distributed.checkpoint import HuggingFaceStorageWriter
@@ -160,6 +164,24 @@ class Saver:
         self.held[name] = pieces(state, self.rank)
 
 
+    def accelerate(self, name, model, optimizer, kind, use_dcp=True):
+        """What accelerate's save_state() writes of model and optimizer."""
+        path = str(self.path(name))
+        plugin = types.SimpleNamespace(state_dict_type=kind, state_dict_config=types.SimpleNamespace(), fsdp_version=2,
+                                       optim_state_dict_config=None)
+        process = types.SimpleNamespace(process_index=self.rank, num_processes=dist.get_world_size())
+        fsdp_utils.save_fsdp_model(plugin, process, model, path, use_dcp=use_dcp)
+        fsdp_utils.save_fsdp_optimizer(plugin, process, optimizer, model, path, use_dcp=use_dcp)
+        full = kind == StateDictType.FULL_STATE_DICT
+        state = state_of_any(model, optimizer, full_state_dict=full)
+        if full or not use_dcp:  # files of their own, without a key before
+            state = {**state["model"], **state["optim"]}
+        else:
+            state = {"model": state["model"], "optimizer": state["optim"]}
+        if not full or self.rank == 0:
+            self.held[name] = pieces(state, self.rank)
+
+
 def save_all(saver, world):
     mesh = init_device_mesh("cpu", (world,))
     model, optimizer = fsdp1()
@@ -190,6 +212,10 @@ def save_all(saver, world):
         dcp.save(model_state, storage_writer=HuggingFaceStorageWriter(
             str(saver.path(name)), save_distributed=True, enable_consolidation=consolidate))
         saver.held[name] = pieces(model_state, saver.rank)
+    sharded_type = StateDictType.SHARDED_STATE_DICT
+    saver.accelerate("accelerate_dcp", model, optimizer, sharded_type)
+    saver.accelerate("accelerate_ranks", model, optimizer, sharded_type, use_dcp=False)
+    saver.accelerate("accelerate_full", model, optimizer, StateDictType.FULL_STATE_DICT)
     path = saver.path("safetensors")
     full = untied(get_model_state_dict(model, options=StateDictOptions(full_state_dict=True)))
     if saver.rank == 0:
@@ -204,6 +230,7 @@ def save_all(saver, world):
 
 def run_rank(rank, world, folder):
     warnings.filterwarnings("ignore")
+    fsdp_utils.logger = logging.getLogger("accelerate")  # its own one wants an Accelerator
     torch.manual_seed(0)
     dist.init_process_group("cpu:gloo", init_method=f"file://{folder}/store", rank=rank, world_size=world,
                             timeout=datetime.timedelta(seconds=120))
@@ -254,7 +281,8 @@ def layout(path):
     item = {"save": path.name}
     if (path / ".metadata").exists():
         item["dcp"] = dcp_layout(path)
-    for ending, kind, describe in (("pt", "torch_files", torch_layout), ("safetensors", "safetensors_files", safetensors_layout)):
+    for ending, kind, describe in (("pt", "torch_files", torch_layout),
+                                   ("safetensors", "safetensors_files", safetensors_layout)):
         files = {str(p.relative_to(path)): describe(p) for p in sorted(path.rglob(f"*.{ending}"))}
         if files:
             item[kind] = files
@@ -284,23 +312,23 @@ def compare(name, found, held, problems):
     expected = expected_pieces(held)
     if not found["complete"]:
         problems.append(f"{name}: is said to be incomplete: {found['findings']}")
-    listed = {tensor["name"]: tensor for tensor in found["tensors"]}
+    listed = {tensor["name"]: (part, tensor) for part in [found, *found["parts"]] for tensor in part["tensors"]}
     if listed.keys() != expected.keys():
         problems.append(f"{name}: names differ: {sorted(listed.keys() ^ expected.keys())[:5]}")
     for tensor, (dtype, shape, kind, boxes) in expected.items():
-        got = listed.get(tensor)
-        if got is None:
+        if tensor not in listed:
             continue
+        part, got = listed[tensor]
         got_boxes = {(tuple(c["offset"]), tuple(c["shape"])) for c in got["chunks"]}
         if name == "hf_consolidated":  # the pieces are in its folder sharded
             boxes = {((0,) * len(shape), tuple(shape))}
-        elif found["format"].startswith("DCP"):
+        elif part["format"].startswith("DCP"):
             # FSDP1 drops the pieces without rows; a rank's own empty piece is written once.
             boxes = {b for b in boxes if 0 not in b[1]}
             got_boxes = {b for b in got_boxes if 0 not in b[1]}
         if (got["dtype"], got["shape"]) != (dtype, shape) or got_boxes != boxes:
             problems.append(f"{name}: {tensor}: held {dtype} {shape} {sorted(boxes)}, listed {got}")
-        if found["format"].startswith("torch.save") and got["saved_as"] != kind:
+        if part["format"].startswith("torch.save") and got["saved_as"] != kind:
             problems.append(f"{name}: {tensor}: held as {kind}, listed as {got['saved_as']}")
     numel = sum(torch.Size(shape).numel() for _, shape, _, _ in expected.values())
     listed_numel = found["model"]["numel"] + found["optimizer_state"]["numel"]
@@ -321,7 +349,8 @@ def check(program, world, folder):
     items = {}
     for path in sorted((folder / "files").iterdir()):
         name = path.name
-        items[name] = layout(path)
+        if not name.startswith("accelerate"):  # made of others, compared below
+            items[name] = layout(path)
         found = inspected(program, path)
         if found is None:
             problems.append(f"{name}: not read")

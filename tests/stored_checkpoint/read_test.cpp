@@ -21,7 +21,7 @@ using testing::HasSubstr;
 const std::filesystem::path golden = FSDPLAN_TEST_DATA "/golden/state_dict/files";
 
 std::filesystem::path copied(const std::string& item, const TempFolder& folder) {
-    const std::filesystem::path copy = folder.path() / item;
+    std::filesystem::path copy = folder.path() / item;
     std::filesystem::copy(golden / item, copy, std::filesystem::copy_options::recursive);
     return copy;
 }
@@ -171,6 +171,7 @@ TEST(FindOptimizer, TellsPositionsFromNames) {
 TEST(RankName, ReadsWhatPyTorchAndAccelerateWrite) {
     EXPECT_EQ(rank_in_name("rank12.pt"), 12);
     EXPECT_EQ(rank_in_name("full.pt"), -1);
+    EXPECT_EQ(rank_in_name("pytorch_model-00001-of-00002.bin"), -1);
     EXPECT_EQ(rank_in_name("99999999999999.pt"), -1);
     EXPECT_EQ(rank_of_distcp("__7_1.distcp"), 7);
     EXPECT_EQ(rank_of_distcp("__7.distcp"), -1);

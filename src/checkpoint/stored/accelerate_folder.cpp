@@ -35,58 +35,84 @@ std::vector<std::string> folders_in(const std::filesystem::path& folder) {
     return out;
 }
 
-/// "pytorch_model_fsdp_0_rank3.bin" without its rank and ending; the whole stem of other names.
-std::string_view group_of(std::string_view name, bool& is_of_rank) {
+/// What the files of the ranks have in common: "pytorch_model_fsdp_0" of "pytorch_model_fsdp_0_rank3.bin";
+/// empty for the name of another file.
+std::string_view part_of_rank(std::string_view name) {
+    constexpr std::string_view word = "_rank";
     const std::string_view stem = name.substr(0, name.rfind('.'));
-    const std::size_t rank = stem.rfind("_rank");
-    is_of_rank = rank != std::string_view::npos &&
-                 stem.find_first_not_of("0123456789", rank + 5) == std::string_view::npos;
-    return is_of_rank ? stem.substr(0, rank) : stem;
+    const std::size_t at = stem.rfind(word);
+    const bool has_rank = at != std::string_view::npos && at + word.size() < stem.size() &&
+                          stem.find_first_not_of("0123456789", at + word.size()) == std::string_view::npos;
+    return has_rank ? stem.substr(0, at) : std::string_view();
 }
+
+class Reader {
+public:
+    Reader(const std::filesystem::path& folder, const std::string& shown) : folder_(folder), shown_(shown) {
+        out_.path = shown;
+        out_.format = CheckpointFormat::accelerate;
+    }
+
+    StoredCheckpoint read() {
+        for (const std::string& name : folders_in(folder_)) {
+            if (begins_with_one_of(name, parts) && is_dcp_folder(folder_ / name)) {
+                add(read_dcp_folder(folder_ / name, shown(name)), name);
+            }
+        }
+        for (const std::string& name : files_in(folder_)) {
+            take_file(name);
+        }
+        for (const auto& [part, names] : of_ranks_) {
+            add(read_rank_files(folder_, shown_, names), part);
+        }
+        if (has_safetensors_) {
+            add(read_safetensors_folder(folder_, shown_), "model.safetensors");
+        }
+        if (out_.parts.empty()) {
+            throw Error(ErrorKind::input, shown_,
+                        "looks like a folder of accelerate, but no model or optimizer in it can be read");
+        }
+        return std::move(out_);
+    }
+
+private:
+    std::string shown(const std::string& name) const {
+        return (std::filesystem::path(shown_) / name).string();
+    }
+
+    void take_file(const std::string& name) {
+        if (name.ends_with(".safetensors")) {
+            has_safetensors_ = true;
+        } else if (begins_with_one_of(name, parts) && is_torch_file(folder_ / name)) {
+            if (const std::string_view part = part_of_rank(name); !part.empty()) {
+                of_ranks_[std::string(part)].push_back(name);
+            } else {
+                add(read_torch_file(folder_ / name, shown(name), name), name);
+            }
+        } else if (begins_with_one_of(name, others)) {
+            out_.files.push_back(
+                {.name = name, .bytes = static_cast<std::int64_t>(size_of_file(folder_ / name))});
+        }
+    }
+
+    void add(StoredCheckpoint part, const std::string& name) {
+        part.path = name;
+        out_.ranks = std::max(out_.ranks, part.ranks);
+        out_.optimizer = std::max(out_.optimizer, part.optimizer);
+        out_.parts.push_back(std::move(part));
+    }
+
+    std::filesystem::path folder_;
+    std::string shown_;
+    StoredCheckpoint out_;
+    std::map<std::string, std::vector<std::string>> of_ranks_;  // files by their part
+    bool has_safetensors_ = false;
+};
 
 }  // namespace
 
 StoredCheckpoint read_accelerate_folder(const std::filesystem::path& folder, const std::string& shown) {
-    StoredCheckpoint out;
-    out.path = shown;
-    out.format = CheckpointFormat::accelerate;
-    const auto add = [&](StoredCheckpoint part, std::string name) {
-        part.path = std::move(name);
-        out.ranks = std::max(out.ranks, part.ranks);
-        out.optimizer = std::max(out.optimizer, part.optimizer);
-        out.parts.push_back(std::move(part));
-    };
-    for (const std::string& name : folders_in(folder)) {
-        if (begins_with_one_of(name, parts) && is_dcp_folder(folder / name)) {
-            add(read_dcp_folder(folder / name, (std::filesystem::path(shown) / name).string()), name);
-        }
-    }
-    std::map<std::string, std::vector<std::string>, std::less<>> of_ranks;
-    bool has_safetensors = false;
-    for (const std::string& name : files_in(folder)) {
-        bool is_of_rank = false;
-        const std::string group(group_of(name, is_of_rank));
-        if (name.ends_with(".safetensors")) {
-            has_safetensors = true;
-        } else if (begins_with_one_of(name, parts) && is_torch_file(folder / name)) {
-            if (is_of_rank) {
-                of_ranks[group].push_back(name);
-            } else {
-                add(read_torch_file(folder / name, (std::filesystem::path(shown) / name).string(), name),
-                    name);
-            }
-        } else if (begins_with_one_of(name, others)) {
-            out.files.push_back(
-                {.name = name, .bytes = static_cast<std::int64_t>(size_of_file(folder / name))});
-        }
-    }
-    for (const auto& [group, names] : of_ranks) {
-        add(read_rank_files(folder, shown, names), group);
-    }
-    if (has_safetensors) {
-        add(read_safetensors_folder(folder, shown), "model.safetensors");
-    }
-    return out;
+    return Reader(folder, shown).read();
 }
 
 }  // namespace fsdplan

@@ -122,8 +122,7 @@ private:
         }
         for (std::size_t t = 0; t < out_.tensors.size(); ++t) {
             for (const SavedChunk& chunk : out_.tensors[t].chunks) {
-                const bool is_empty = std::ranges::find(chunk.shape, 0) != chunk.shape.end();
-                if (chunk.bytes == 0 && !is_empty) {
+                if (chunk.bytes == 0 && chunk.numel() > 0) {
                     document_.fail(metadata_.tensors[t].byte, "nothing says where the chunk of " +
                                                                   json::quote(out_.tensors[t].name) + " at " +
                                                                   shown_sizes(chunk.offset) + " is");

@@ -45,13 +45,7 @@ DcpTensor tensor_of(std::string_view name, const Value& value) {
     }
     out.tensor.dtype = torch_dtype(properties->element(0));
     out.tensor.shape = torch_sizes(value.attribute_at("size"));
-    std::int64_t numel = 1;
-    for (const std::int64_t size : out.tensor.shape) {
-        if (size != 0 && numel > largest_total / bits(out.tensor.dtype) / size) {
-            value.refuse("more than 2^53 bits; expected a tensor that can exist");
-        }
-        numel *= size;
-    }
+    check_tensor_size(out.tensor.shape, out.tensor.dtype, value);
     const Value chunks = value.attribute_at("chunks");
     out.tensor.chunks.reserve(chunks.size());
     for (std::size_t i = 0; i < chunks.size(); ++i) {

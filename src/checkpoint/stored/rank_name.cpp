@@ -28,8 +28,10 @@ int number_between(std::string_view name, std::string_view before, char after) {
 int rank_in_name(std::string_view name) {
     const std::string_view stem = name.substr(0, name.rfind('.'));
     const std::size_t last = stem.find_last_not_of("0123456789");
-    const std::string_view digits = stem.substr(last == std::string_view::npos ? 0 : last + 1);
-    return digits.empty() ? -1 : number(digits);
+    const std::size_t begin = last == std::string_view::npos ? 0 : last + 1;
+    const std::string_view digits = stem.substr(begin);
+    const bool is_count = stem.substr(0, begin).ends_with("-of-");
+    return digits.empty() || is_count ? -1 : number(digits);
 }
 
 int rank_of_distcp(std::string_view name) {

@@ -5,7 +5,7 @@
 namespace fsdplan {
 
 /// The rank in the name of a file of one rank: the number at the end of its stem, as in "rank3.pt" and
-/// "pytorch_model_fsdp_rank3.bin"; -1: none.
+/// "pytorch_model_fsdp_rank3.bin"; -1: none, as in "pytorch_model-00001-of-00002.bin".
 int rank_in_name(std::string_view name);
 
 /// The rank that wrote "__3_0.distcp"; -1: another name.

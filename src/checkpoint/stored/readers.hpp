@@ -27,7 +27,7 @@ StoredCheckpoint read_safetensors_folder(const std::filesystem::path& folder, co
 StoredCheckpoint read_safetensors_file(const std::filesystem::path& path, const std::string& shown);
 StoredCheckpoint read_safetensors_index(const std::filesystem::path& path, const std::string& shown);
 
-/// A folder of accelerate or Trainer; nothing in it is a model or an optimizer: `parts` is empty.
+/// A folder of accelerate or Trainer. Throws Error(input) when nothing in it is a model or an optimizer.
 StoredCheckpoint read_accelerate_folder(const std::filesystem::path& folder, const std::string& shown);
 
 /// Names of the regular files of a folder, sorted; throws Error(input) when it cannot be read.

@@ -8,14 +8,6 @@ namespace {
 
 constexpr std::size_t most_cuts = 10;
 
-std::int64_t numel_of(std::span<const std::int64_t> shape) {
-    std::int64_t numel = 1;
-    for (const std::int64_t size : shape) {
-        numel *= size;
-    }
-    return numel;
-}
-
 bool lies_within(const SavedChunk& chunk, std::span<const std::int64_t> shape) {
     if (chunk.offset.size() != shape.size() || chunk.shape.size() != shape.size()) {
         return false;
@@ -118,11 +110,11 @@ std::optional<std::string> tiling_fault(const SavedTensor& tensor) {
             return "a chunk of " + shown_sizes(chunk.shape) + " at " + shown_sizes(chunk.offset) +
                    " does not lie within " + shown_sizes(tensor.shape);
         }
-        if (numel_of(chunk.shape) > 0) {
+        if (chunk.numel() > 0) {
             chunks.push_back(&chunk);
         }
     }
-    if (numel_of(tensor.shape) == 0) {
+    if (tensor.numel() == 0) {
         return std::nullopt;
     }
     const std::vector<std::size_t> cut = cut_dimensions(tensor, chunks);

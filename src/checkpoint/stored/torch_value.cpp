@@ -83,33 +83,16 @@ std::optional<Rebuild> rebuild_of(const Value& value) {
     return Rebuild{value.callee(), arguments, std::nullopt, std::nullopt};
 }
 
-std::int64_t volume(const std::vector<std::int64_t>& shape, const Value& where) {
-    std::int64_t numel = 1;
-    for (const std::int64_t size : shape) {
-        if (size != 0 && numel > largest_total / size) {
-            where.refuse("more than 2^53 elements; expected a tensor that can exist");
-        }
-        numel *= size;
-    }
-    return numel;
-}
-
-void check_bytes(const TorchTensor& tensor, const Value& where) {
-    if (volume(tensor.shape, where) > largest_total / bits(tensor.dtype)) {
-        where.refuse("more than 2^53 bits; expected a tensor that can exist");
-    }
-}
-
 /// The elements that the piece looks at lie within its storage.
 void check_reach(const TorchPiece& piece, DType dtype, const Value& where) {
     if (piece.stride.size() != piece.shape.size()) {
         where.refuse(std::to_string(piece.stride.size()) + " strides for " +
                      std::to_string(piece.shape.size()) + " dimensions");
     }
-    if (volume(piece.shape, where) == 0) {
+    if (std::ranges::find(piece.shape, 0) != piece.shape.end()) {
         return;
     }
-    std::int64_t end = checked_add(piece.storage_offset, 1, "");
+    std::int64_t end = piece.storage_offset + 1;
     for (std::size_t d = 0; d < piece.shape.size(); ++d) {
         const std::int64_t steps = piece.shape[d] - 1;
         if (steps != 0 && piece.stride[d] > (largest_total - end) / steps) {
@@ -135,13 +118,13 @@ std::optional<TorchTensor> plain_tensor(const Rebuild& rebuild) {
     TorchTensor tensor;
     TorchPiece piece;
     piece.storage = torch_storage(storage);
-    piece.storage_offset = rebuild.arguments.element(1).integer(0, largest_total);
+    piece.storage_offset = rebuild.arguments.element(1).integer(0, largest_total - 1);
     piece.shape = torch_sizes(rebuild.arguments.element(2));
     piece.stride = torch_sizes(rebuild.arguments.element(3));
     piece.offset.assign(piece.shape.size(), 0);
     tensor.dtype = has_dtype ? torch_dtype(rebuild.arguments.element(6)) : storage_dtype(storage);
     tensor.shape = piece.shape;
-    check_bytes(tensor, rebuild.arguments);
+    check_tensor_size(tensor.shape, tensor.dtype, rebuild.arguments);
     check_reach(piece, tensor.dtype, rebuild.arguments);
     tensor.pieces.push_back(std::move(piece));
     return tensor;
@@ -155,7 +138,7 @@ std::optional<TorchTensor> meta_tensor(const Rebuild& rebuild) {
     TorchTensor tensor;
     tensor.dtype = torch_dtype(rebuild.arguments.element(0));
     tensor.shape = torch_sizes(rebuild.arguments.element(1));
-    check_bytes(tensor, rebuild.arguments);
+    check_tensor_size(tensor.shape, tensor.dtype, rebuild.arguments);
     return tensor;
 }
 
@@ -189,7 +172,7 @@ TorchTensor wrapped(const Rebuild& rebuild, SavedAs saved_as) {
     tensor.saved_as = saved_as;
     tensor.dtype = torch_dtype(rebuild.arguments.element(1));
     tensor.shape = torch_sizes(rebuild.arguments.element(2));
-    check_bytes(tensor, rebuild.arguments);
+    check_tensor_size(tensor.shape, tensor.dtype, rebuild.arguments);
     return tensor;
 }
 
@@ -293,6 +276,16 @@ DType torch_dtype(const Value& name) {
         name.type() == Type::name ? name.refuse("unknown dtype " + name.name()) : name.fail("a dtype");
     }
     return *dtype;
+}
+
+void check_tensor_size(std::span<const std::int64_t> shape, DType dtype, const Value& where) {
+    std::int64_t total = bits(dtype);
+    for (const std::int64_t size : shape) {
+        if (size != 0 && total > largest_total / size) {
+            where.refuse("more than 2^53 bits; expected a tensor that can exist");
+        }
+        total *= size;
+    }
 }
 
 std::vector<std::int64_t> torch_sizes(const Value& value) {

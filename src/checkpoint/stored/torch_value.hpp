@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -49,6 +50,9 @@ std::string_view storage_class(DType dtype);
 
 /// The dtype of "torch.float32"; fails for another name.
 DType torch_dtype(const pickle::Value& name);
+
+/// Fails for a tensor of more than 2^53 bits.
+void check_tensor_size(std::span<const std::int64_t> shape, DType dtype, const pickle::Value& where);
 
 /// A torch.Size, tuple or list of sizes; fails for more than 64, torch's limit of dimensions.
 std::vector<std::int64_t> torch_sizes(const pickle::Value& value);

@@ -54,6 +54,10 @@ std::string_view name(CheckpointFormat format) {
     return "";
 }
 
+std::int64_t SavedChunk::numel() const {
+    return numel_of(shape);
+}
+
 std::int64_t SavedTensor::numel() const {
     return numel_of(shape);
 }
@@ -76,7 +80,7 @@ Bytes StoredCheckpoint::stored() const {
     for (const SavedTensor& tensor : tensors) {
         for (const SavedChunk& chunk : tensor.chunks) {
             if (chunk.storage.empty()) {
-                out += bytes_of(numel_of(chunk.shape), tensor.dtype);
+                out += bytes_of(chunk.numel(), tensor.dtype);
             } else {
                 storages[{chunk.file, chunk.storage}] = chunk.bytes;
             }
