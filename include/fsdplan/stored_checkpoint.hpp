@@ -32,7 +32,7 @@ enum class SavedAs : std::uint8_t { plain, dtensor, sharded_tensor };
 /// What the states of an optimizer are filed under.
 enum class OptimizerKeys : std::uint8_t {
     none,               ///< no optimizer state is here
-    by_name,            ///< names of parameters: fits any wrap plan and number of ranks
+    by_name,            ///< names of parameters, whatever the wrap plan
     by_position,        ///< place in the list of parameters, as optimizer.state_dict() does
     by_flattened_name,  ///< names of parameters and states in one word (flatten_optimizer_state_dict)
 };

@@ -49,9 +49,9 @@ std::string_view explained(OptimizerKeys keys) {
         case OptimizerKeys::none:
             return "none";
         case OptimizerKeys::by_name:
-            return "filed under names of parameters, so it loads into other plans and numbers of ranks";
+            return "filed under names of parameters, whatever the wrap plan";
         case OptimizerKeys::by_position:
-            return "filed under positions of parameters: for the same program and ranks only";
+            return "filed under positions of parameters: for the same program, plan and ranks only";
         case OptimizerKeys::by_flattened_name:
             return "filed under names of parameters, flattened (flatten_optimizer_state_dict)";
     }
