@@ -145,6 +145,10 @@ def laughs():
     return value
 
 
+def long_names(key):
+    return {str(i): {key: i} for i in range(3000)}
+
+
 def own_child():
     value = {}
     value["self"] = value
@@ -176,7 +180,8 @@ PICKLES = {
     "state_of_none": (PROTO + b"N}b.", "sets the state of None"),
     "half_a_pair": (PROTO + b"}(Nu.", "a dict with a key without a value"),
     "own_child": (own_child(), "is nested deeper than 64"),
-    "laughs": (laughs(), "names of more than"),
+    "laughs": (laughs(), "values are shared under more than"),
+    "long_names": (long_names("x" * 100_000), "names of more than"),
     "negative_size": ({"w": tensor(size=(-2,))}, "found -2"),
     "negative_stride": ({"w": tensor(stride=(-1,))}, "found -1"),
     "stride_missing": ({"w": tensor(stride=())}, "0 strides for 1 dimensions"),

@@ -9,6 +9,9 @@ using pickle::Type;
 using pickle::Value;
 
 constexpr std::size_t deepest = 64;
+// What the memo shares is visited again wherever it is used. Real checkpoints share little.
+constexpr std::size_t most_visits_per_value = 16;
+constexpr std::size_t fewest_visits = 1000;
 constexpr std::size_t most_text = std::size_t{1} << 28U;
 
 struct Visit {
@@ -105,7 +108,10 @@ private:
         }
         child.name += key;
         child.path.push_back(key);
-        // What the memo shares is visited again wherever it is used; this bounds time and memory.
+        if (++visited_ > most_visits_per_value * document_.size() + fewest_visits) {
+            value.refuse("the pickle's " + std::to_string(document_.size()) +
+                         " values are shared under more than " + std::to_string(visited_ - 1) + " names");
+        }
         text_ += child.name.size() + child.path.size() * sizeof(std::string_view);
         if (text_ > most_text) {
             value.refuse("names of more than " + std::to_string(most_text) + " bytes in all");
@@ -121,6 +127,7 @@ private:
     StateWalk out_;
     std::vector<Visit> visits_;
     std::size_t pieces_ = 0;
+    std::size_t visited_ = 0;
     std::size_t text_ = 0;
 };
 

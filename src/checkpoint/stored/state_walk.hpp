@@ -27,7 +27,8 @@ struct StateWalk {
 /// they hold dicts or tensors.
 ///
 /// Throws Error(input) with the byte for nesting deeper than 64, which a value that contains itself has too,
-/// for names of more than 256 MiB in all, and for more pieces of tensors than the pickle has values.
+/// for names of more than 256 MiB in all, and where shared values make many more names or pieces of tensors
+/// than there are values.
 StateWalk walk_state(const pickle::Document& document);
 
 }  // namespace fsdplan
