@@ -125,10 +125,12 @@ Value decoder_forward(Eager& f, ModuleIndex model, const Value& ids, const Decod
         around.mask = attention::window_mask(f, ids.size(0), ids.size(1));
     }
     around.rotation = attention::rotation(f, child(f, model, "rotary_emb"), hidden, sizes.rotary_width);
+    const Value embedded = hidden;  // a name that forward keeps to its end
     for (const ModuleIndex m : f.tree().children(child(f, model, "layers"))) {
         hidden = decoder_layer(f, m, hidden, around);
     }
-    return norm(f, child(f, model, "norm"), hidden, sizes);
+    hidden = norm(f, child(f, model, "norm"), hidden, sizes);
+    return hidden;
 }
 
 }  // namespace fsdplan
