@@ -41,7 +41,7 @@ MPI_Op op_of(Reduction reduction) {
 }
 
 void call_mpi(const CollectiveCall& call, MPI_Comm communicator, const void* input, void* output) {
-    const MPI_Datatype type = width_of(call.dtype).type;
+    MPI_Datatype type = width_of(call.dtype).type;  // a pointer or a number, by the MPI
     const int in = count_of(call.input_numel);
     const int out = count_of(call.output_numel);
     switch (call.kind) {
