@@ -71,9 +71,11 @@ struct StateLayout {
     bool device_mesh = false;  ///< FSDP1 was given one: pieces are DTensors
     bool use_orig_params = true;
     bool low_precision_buffers = false;  ///< FSDP1's mixed precision keeps buffers in another dtype
-    std::vector<StateTensor> tensors;    ///< distinct, parameters in the order of named_parameters()
-    std::vector<StateEntry> entries;     ///< in the order of state_dict()
-    std::vector<StateUnit> units;        ///< FSDP1: in pre-order
+    /// Original parameters of which two units hold one: FSDP1 builds that and fails when it trains.
+    bool tied_across_units = false;
+    std::vector<StateTensor> tensors;  ///< distinct, parameters in the order of named_parameters()
+    std::vector<StateEntry> entries;   ///< in the order of state_dict()
+    std::vector<StateUnit> units;      ///< FSDP1: in pre-order
     OptimizerStates optimizer;
 
     std::int64_t shard_rank(std::int64_t rank) const { return sharded ? rank % mesh.shard : 0; }

@@ -25,6 +25,13 @@ void report(const Failure& failure, Compatibility& out) {
     }
 }
 
+Failure with_ranks(Failure failure, const std::vector<std::int64_t>& more) {
+    failure.ranks.insert(failure.ranks.end(), more.begin(), more.end());
+    std::ranges::sort(failure.ranks);
+    failure.ranks.erase(std::ranges::unique(failure.ranks).begin(), failure.ranks.end());
+    return failure;
+}
+
 /// FSDP1 broadcasts while it wraps; a tie that only rank 0 has makes the ranks send different sizes.
 std::optional<Failure> sync_failure(const CheckpointSide& to, const LoadRoute& route) {
     if (route.model != ModelLoader::rank0_sync || !Names(to.layout).has_ties()) {
@@ -76,7 +83,7 @@ Compatibility compatibility(const CheckpointSide& from, const SaveRoute& save, c
         Compatibility elsewhere;
         const auto later =
             first_rank_goes_on ? load_optimizer(saved, to, load, elsewhere) : std::optional<Failure>{};
-        report(later && later->stage == "load_optim" ? *later : *failure, out);
+        report(later && later->stage == "load_optim" ? with_ranks(*later, failure->ranks) : *failure, out);
         return out;
     }
     if (const auto failure = sync_failure(to, load)) {

@@ -1,6 +1,5 @@
 #include <algorithm>
-#include <map>
-#include <unordered_map>
+#include <utility>
 
 #include "fsdplan/checkpoint.hpp"
 #include "fsdplan/schedule.hpp"
@@ -104,6 +103,27 @@ void distribute_entries(StateLayout& layout) {
     }
 }
 
+/// A flat parameter breaks a tie with another one: there are two parameters then.
+void break_ties(StateLayout& layout) {
+    std::vector<char> taken(layout.tensors.size(), 0);
+    for (StateUnit& unit : layout.units) {
+        for (std::size_t& tensor : unit.tensors) {
+            if (std::exchange(taken[tensor], 1) == 0) {
+                continue;
+            }
+            const std::size_t copy = layout.tensors.size();
+            layout.tensors.push_back(StateTensor(layout.tensors[tensor]));
+            taken.push_back(1);
+            for (const std::size_t entry : unit.entries) {
+                if (layout.entries[entry].tensor == tensor) {
+                    layout.entries[entry].tensor = copy;
+                }
+            }
+            tensor = copy;
+        }
+    }
+}
+
 StateUnit state_unit(const StateLayout& layout, const Unit& unit, std::vector<std::size_t> tensors,
                      const TrainingJob& job) {
     StateUnit out{.path = unit.path, .tensors = std::move(tensors)};
@@ -135,6 +155,12 @@ void add_units(const WrapPlan& plan, const TrainingJob& job, const std::vector<s
     }
     find_parents(layout.units);
     distribute_entries(layout);
+    if (!job.use_orig_params) {
+        break_ties(layout);
+    }
+    layout.tied_across_units =
+        layout.sharded && std::ranges::find(plan.diagnostics, WrapRule::tied_across_units,
+                                            &Diagnostic::rule) != plan.diagnostics.end();
 }
 
 StateRuntime runtime_of(const TrainingJob& job) {

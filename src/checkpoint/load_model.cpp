@@ -43,6 +43,12 @@ public:
         if (to_.mixed_requires_grad && lists_units(to_.layout)) {
             return on_all_ranks(to_, "build", "ValueError", "other");
         }
+        if (route_.container == Container::dcp && !route_.converts) {
+            // The dict that DCP is to fill is made before anything is read.
+            if (const auto refused = state_refusal(to_.layout, {.form = form_asked_for()})) {
+                return raised(refused->error_class, refused->code);
+            }
+        }
         if (auto absent = container_failure()) {
             return absent;
         }
@@ -102,9 +108,6 @@ private:
     // ---- through DCP
 
     std::optional<Failure> load_dcp() const {
-        if (const auto refused = state_refusal(to_.layout, {.form = form_asked_for()})) {
-            return raised(refused->error_class, refused->code);
-        }
         if (asks_for_flat()) {
             return load_local_dcp();
         }
@@ -140,9 +143,9 @@ private:
     /// parameters the pieces of each come first, which every rank saved under one name.
     std::optional<Failure> load_local_dcp() const {
         if (to_.layout.use_orig_params) {
-            return saved_.flat && saved_.from.layout.use_orig_params
-                       ? inside_dcp(to_, stage, "ValueError", "dcp_size_mismatch")
-                       : inside_dcp(to_, stage, "RuntimeError", "dcp_missing_key");
+            return saved_.flat && !saved_.from.layout.use_orig_params
+                       ? inside_dcp(to_, stage, "RuntimeError", "dcp_missing_key")
+                       : inside_dcp(to_, stage, "ValueError", "dcp_size_mismatch");
         }
         for (const StateUnit& unit : to_.layout.units) {
             const StateUnit* theirs = saved_unit(unit.path);
@@ -196,6 +199,9 @@ private:
                                         : std::nullopt;
             }
             default:
+                if (to_.layout.tied_across_units) {  // a unit meets the other's flat shard
+                    return raised("RuntimeError", "module_load:size");
+                }
                 return strict_load(route_.converts ? ValueKind::whole : saved_.kind);
         }
     }
@@ -255,17 +261,31 @@ private:
         }
         Complaints complaints = compare_names();
         if (fsdp1 && to_.checkpoint_wrapper && to_.strict) {  // the wrapper's prefix stays in the names
-            return raised("RuntimeError", "module_load:missing+unexpected");
+            return broadcasts ? beyond_first_rank("RuntimeError", "module_load:missing")
+                              : raised("RuntimeError", "module_load:missing+unexpected");
         }
         if (broadcasts && complaints.missing) {
             return raised("RuntimeError", complaints.code());
         }
+        // What is missing is taken from the model; from a flat parameter that is a piece.
+        complaints.size |= lacks_names() && fsdp1 && lists_units(to_.layout);
         complaints.missing = false;
         if (!complaints.any()) {
             return std::nullopt;
         }
         return broadcasts ? on_first_rank("RuntimeError", complaints.code())
                           : raised("RuntimeError", complaints.code());
+    }
+
+    bool lacks_names() const {
+        return std::ranges::any_of(to_.layout.entries,
+                                   [&](const StateEntry& entry) { return !in_file(entry.name); });
+    }
+
+    std::optional<Failure> beyond_first_rank(const std::string& error_class, const std::string& code) const {
+        Failure failure = raised(error_class, code);
+        failure.ranks.erase(failure.ranks.begin());
+        return failure.ranks.empty() ? std::nullopt : std::optional(failure);
     }
 
     /// A file of rank 0's DTensors where whole tensors are expected.
@@ -298,6 +318,9 @@ private:
         // A ShardedTensor counts the ranks of its world when it is unpickled.
         if ((saved_.kind == ValueKind::sharded_tensor || saved_.flat) && saved_.from.world() != to_.world()) {
             return raised("RuntimeError", "sharded_tensor_other_world");
+        }
+        if (const auto refused = state_refusal(to_.layout, {.form = form_asked_for()})) {
+            return raised(refused->error_class, refused->code);
         }
         if (asks_for_flat()) {
             return load_local(rank);
@@ -420,6 +443,13 @@ std::vector<std::int64_t> winners(const SavedCheckpoint& saved, const Checkpoint
     return winner;
 }
 
+/// Without the strict check, what FSDP1 has inside an activation checkpoint wrapper is passed over.
+bool stays_behind_wrapper(const CheckpointSide& to, const LoadRoute& route, std::string_view name) {
+    const bool in_block = name.find_first_of("0123456789") != std::string_view::npos;
+    return to.layout.runtime == StateRuntime::fsdp1 && to.checkpoint_wrapper && !to.strict && in_block &&
+           route.model == ModelLoader::version_neutral_full;
+}
+
 bool rounds_buffer(const StateLayout& from, const StateTensor& theirs, const StateLayout& to,
                    const StateTensor& ours) {
     return ours.is_buffer && to.low_precision_buffers && !from.low_precision_buffers &&
@@ -465,7 +495,8 @@ void judge_model(const SavedCheckpoint& saved, const CheckpointSide& to, const L
             out.loses_bits |= loses_bits(theirs.dtype, tensor.dtype);
         }
         if (winner[static_cast<std::size_t>(target)] != static_cast<std::int64_t>(entry.tensor) ||
-            (spread && !theirs.is_buffer) || rounds_buffer(saved.from.layout, theirs, to.layout, tensor)) {
+            (spread && !theirs.is_buffer) || stays_behind_wrapper(to, route, entry.name) ||
+            rounds_buffer(saved.from.layout, theirs, to.layout, tensor)) {
             wrong("value");
         }
     }

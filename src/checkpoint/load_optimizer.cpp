@@ -180,7 +180,8 @@ private:
                 return raised("AttributeError", "optimizer_keyed_by_number");
             }
             Failure failure = where_it_is_read("KeyError", "optimizer_name_not_in_model");
-            if (route_.rank0_optimizer) {  // rank 0 keeps the numbers beside what it had
+            // Numbers are kept beside the names. Adam looks for its counter in them at once.
+            if (route_.rank0_optimizer || !to_.layout.optimizer.has_step) {
                 failure.stage = "after_load";
             }
             return failure;
@@ -223,7 +224,7 @@ private:
         if (to_.strict && (breaks_names() || lists_second_name())) {
             return raised("RuntimeError", "dsd_missing_optimizer_state");
         }
-        return std::nullopt;
+        return breaks_names() ? std::optional(key_error()) : std::nullopt;
     }
 
     bool has_all_names() const {

@@ -148,6 +148,9 @@ std::optional<Failure> save_failure(const CheckpointSide& from, const SaveRoute&
     if (from.mixed_requires_grad && lists_units(layout)) {
         return on_all_ranks(from, "build", "ValueError", "other");
     }
+    if (layout.tied_across_units) {
+        return on_all_ranks(from, "train", "RuntimeError", "other");
+    }
     const StateRequest request{.form = route.form};
     if (const auto refused = state_refusal(layout, request)) {
         return on_all_ranks(from, "save", refused->error_class, refused->code);
