@@ -111,6 +111,6 @@ Compatibility compatibility(const CheckpointSide& from, const SaveRoute& save, c
 
 /// The way that does work, in a sentence; empty when this one does.
 std::string remedy(const Compatibility& found, const CheckpointSide& from, const SaveRoute& save,
-                   const CheckpointSide& to, const LoadRoute& load);
+                   const CheckpointSide& to);
 
 }  // namespace fsdplan
