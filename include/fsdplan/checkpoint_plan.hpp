@@ -11,6 +11,7 @@
 namespace fsdplan {
 
 struct CheckpointPlan {
+    std::string label;                ///< of the units, in words
     std::int64_t resident_bytes = 0;  ///< of a process between steps: states, context, NCCL
     std::int64_t budget_bytes = 0;
     std::vector<CheckpointCost> costs;       ///< of every format that the runtime has
@@ -27,10 +28,14 @@ struct CheckpointWish {
     bool with_optimizer = true;
 };
 
+/// Whether the state dicts of the job's runtime are described; DeepSpeed's engine writes its own.
+bool has_state_dicts(const TrainingJob& job);
+
 /// What stays in device memory between steps.
 std::int64_t resident_bytes(const PlanResult& plan);
 
-/// Throws Error(input) at --save-type for a type that the job's runtime does not have.
+/// Throws Error(input) at --save-type for a type that the job's runtime does not have, and at --runtime for a
+/// runtime without state dicts.
 CheckpointPlan plan_checkpoint(const SweepQuestion& question, const TrainingJob& job, const PlanResult& plan,
                                const CheckpointWish& wish);
 

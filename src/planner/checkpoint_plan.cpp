@@ -4,12 +4,18 @@
 #include <array>
 
 #include "base/quantity.hpp"
+#include "planner/evaluation.hpp"
 
 namespace fsdplan {
 namespace {
 
 CheckpointQuestion question_of(const SweepQuestion& question, const TrainingJob& job, const PlanResult& plan,
                                const CheckpointWish& wish) {
+    if (!has_state_dicts(job)) {
+        throw Error(ErrorKind::input, "--runtime",
+                    "checkpoints of " + job.runtime +
+                        " are DeepSpeed's own and not described; expected fsdp1, fsdp2, ddp or single");
+    }
     CheckpointQuestion out;
     out.layout = state_layout(question.model, plan.wrap, job);
     out.cluster = question.cluster;
@@ -89,6 +95,10 @@ private:
 
 }  // namespace
 
+bool has_state_dicts(const TrainingJob& job) {
+    return !job.runtime.starts_with("zero");
+}
+
 std::int64_t resident_bytes(const PlanResult& plan) {
     constexpr std::array<std::string_view, 7> between_steps{
         "parameter_shards", "optimizer_state", "replicated_parameters", "buffers",
@@ -104,8 +114,9 @@ std::int64_t resident_bytes(const PlanResult& plan) {
 
 CheckpointPlan plan_checkpoint(const SweepQuestion& question, const TrainingJob& job, const PlanResult& plan,
                                const CheckpointWish& wish) {
-    CheckpointPlan out{.resident_bytes = resident_bytes(plan), .budget_bytes = question.cluster.budget.count};
     const CheckpointQuestion about = question_of(question, job, plan, wish);
+    CheckpointPlan out{.resident_bytes = resident_bytes(plan), .budget_bytes = question.cluster.budget.count};
+    out.label = runtime(job.runtime).has_units ? label_of(question.tree, plan.wrap) : "whole model";
     out.costs = checkpoint_costs(about);
     if (wish.type) {
         const CheckpointFormat& format = checkpoint_format(*wish.type, about.layout.runtime, "--save-type");
