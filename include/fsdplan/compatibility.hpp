@@ -113,4 +113,15 @@ Compatibility compatibility(const CheckpointSide& from, const SaveRoute& save, c
 std::string remedy(const Compatibility& found, const CheckpointSide& from, const SaveRoute& save,
                    const CheckpointSide& to);
 
+/// Two shapes of one name, as a failed load reports them.
+struct ShapeMismatch {
+    std::string saved;       ///< "full", "flat local shard", "rows of one rank", "other"
+    std::string current;     ///< the same of the model
+    std::int64_t ranks = 1;  ///< over which the smaller one is a piece of the larger; 0: it is none
+    std::string remedy;      ///< empty: the shapes are equal
+};
+/// Source: what named_parameters() shows under FSDP1 with original parameters outside of a state_dict_type
+/// context, and DTensor.to_local().
+ShapeMismatch explain_mismatch(std::span<const std::int64_t> saved, std::span<const std::int64_t> current);
+
 }  // namespace fsdplan

@@ -60,6 +60,7 @@ struct CheckpointResult {
     PlanResult plan;
     CheckpointPlan checkpoint;
     std::optional<CheckpointLoad> load;
+    std::optional<ShapeMismatch> mismatch;
     std::vector<Assumption> assumptions;
 };
 /// What saving costs, for a terminal: the verdict, every format, the code of the one to choose, and what

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <map>
-#include <set>
 
 #include "wrap/flat_parameter.hpp"
 
@@ -43,7 +42,7 @@ public:
         if (to_.mixed_requires_grad && lists_units(to_.layout)) {
             return on_all_ranks(to_, "build", "ValueError", "other");
         }
-        if (route_.container == Container::dcp && !route_.converts) {
+        if (reads_dcp()) {
             // The dict that DCP is to fill is made before anything is read.
             if (const auto refused = state_refusal(to_.layout, {.form = form_asked_for()})) {
                 return raised(refused->error_class, refused->code);
@@ -51,6 +50,10 @@ public:
         }
         if (auto absent = container_failure()) {
             return absent;
+        }
+        if (to_.layout.tied_across_units) {  // a unit meets the other's flat shard under its own name
+            return reads_dcp() ? inside_dcp(to_, stage, "ValueError", "dcp_size_mismatch")
+                               : raised("RuntimeError", "module_load:size");
         }
         switch (route_.container) {
             case Container::dcp:
@@ -101,6 +104,12 @@ private:
                 return only_first_reads() ? on_first_rank("FileNotFoundError", "file_absent")
                                           : raised("FileNotFoundError", "file_absent");
         }
+    }
+
+    /// DCP fills a dict of the model itself.
+    bool reads_dcp() const {
+        return (route_.container == Container::dcp && !route_.converts) ||
+               route_.container == Container::hf_safetensors;
     }
 
     bool asks_for_flat() const { return route_.model == ModelLoader::fsdp1_local && to_.layout.sharded; }
@@ -199,9 +208,6 @@ private:
                                         : std::nullopt;
             }
             default:
-                if (to_.layout.tied_across_units) {  // a unit meets the other's flat shard
-                    return raised("RuntimeError", "module_load:size");
-                }
                 return strict_load(route_.converts ? ValueKind::whole : saved_.kind);
         }
     }
@@ -337,17 +343,20 @@ private:
     }
 
     std::optional<Failure> load_pieces() const {
+        if (saved_.flat && !saved_.from.layout.use_orig_params) {  // none of its names is wanted
+            return raised("RuntimeError", flat_complaints().code());
+        }
         if (to_.layout.device_mesh) {
-            if (saved_.kind == ValueKind::sharded_tensor || saved_.flat) {
+            if (saved_.kind == ValueKind::sharded_tensor && !saved_.flat) {
                 return raised("AttributeError", "sharded_tensor_where_dtensor_wanted");
             }
-            if (saved_.kind == ValueKind::whole) {
+            if (saved_.kind != ValueKind::dtensor) {
                 return raised("AttributeError", "other");
             }
             if (!same_mesh(to_.layout, saved_.from.layout)) {
                 return raised("AssertionError", "dtensor_other_mesh");
             }
-        } else if (saved_.kind != ValueKind::sharded_tensor) {
+        } else if (saved_.kind != ValueKind::sharded_tensor || saved_.flat) {
             return raised("AssertionError", "dtensor_where_sharded_tensor_wanted");
         }
         const Complaints complaints = compare_names();
@@ -409,53 +418,6 @@ private:
     Names names_;
 };
 
-std::string cast_word(DType from, DType to) {
-    return std::string(name(from)) + "->" + std::string(name(to));
-}
-
-/// float32 to bfloat16 and the like.
-bool loses_bits(DType from, DType to) {
-    return is_floating_point(from) && is_floating_point(to) && from != to &&
-           (bits(to) < bits(from) || (bits(to) == bits(from) && to != from));
-}
-
-void add_once(std::vector<std::string>& words, const std::string& word) {
-    if (std::ranges::find(words, word) == words.end()) {
-        words.push_back(word);
-        std::ranges::sort(words);
-    }
-}
-
-/// The last name that is loaded decides what a tied tensor holds: index into the saved tensors, or -1.
-std::vector<std::int64_t> winners(const SavedCheckpoint& saved, const CheckpointSide& to) {
-    std::vector<std::int64_t> winner(to.layout.tensors.size(), -1);
-    std::set<std::string_view> in_file;
-    for (const StateEntry& entry : saved.from.layout.entries) {
-        if (saved.has_name(entry)) {
-            in_file.insert(entry.name);
-        }
-    }
-    for (const StateEntry& entry : to.layout.entries) {
-        if (in_file.contains(entry.name)) {
-            winner[entry.tensor] = saved.names.tensor(entry.name);
-        }
-    }
-    return winner;
-}
-
-/// Without the strict check, what FSDP1 has inside an activation checkpoint wrapper is passed over.
-bool stays_behind_wrapper(const CheckpointSide& to, const LoadRoute& route, std::string_view name) {
-    const bool in_block = name.find_first_of("0123456789") != std::string_view::npos;
-    return to.layout.runtime == StateRuntime::fsdp1 && to.checkpoint_wrapper && !to.strict && in_block &&
-           route.model == ModelLoader::version_neutral_full;
-}
-
-bool rounds_buffer(const StateLayout& from, const StateTensor& theirs, const StateLayout& to,
-                   const StateTensor& ours) {
-    return ours.is_buffer && to.low_precision_buffers && !from.low_precision_buffers &&
-           loses_bits(theirs.dtype, DType::bfloat16);
-}
-
 }  // namespace
 
 bool same_mesh(const StateLayout& a, const StateLayout& b) {
@@ -470,39 +432,6 @@ std::optional<Failure> model_failure(const SavedCheckpoint& saved, const Checkpo
 bool spreads_first_piece(const SavedCheckpoint& saved, const CheckpointSide& to, const LoadRoute& route) {
     return saved.kind == ValueKind::dtensor && saved.route.container == Container::full_file &&
            route.model == ModelLoader::module && to.layout.shard_ranks() > 1;
-}
-
-void judge_model(const SavedCheckpoint& saved, const CheckpointSide& to, const LoadRoute& route,
-                 Compatibility& out) {
-    const Names ours(to.layout);
-    const std::vector<std::int64_t> winner = winners(saved, to);
-    const bool spread = spreads_first_piece(saved, to, route);
-    const auto wrong = [&](const char* kind) {
-        ++out.model_wrong;
-        add_once(out.wrong_kinds, kind);
-    };
-    for (const StateEntry& entry : saved.from.layout.entries) {
-        const StateTensor& theirs = saved.from.layout.tensors[entry.tensor];
-        ++out.model_tensors;
-        const std::int64_t target = ours.tensor(entry.name);
-        if (target < 0) {
-            wrong("absent");
-            continue;
-        }
-        const StateTensor& tensor = to.layout.tensors[static_cast<std::size_t>(target)];
-        if (theirs.dtype != tensor.dtype) {
-            add_once(out.casts, cast_word(theirs.dtype, tensor.dtype));
-            out.loses_bits |= loses_bits(theirs.dtype, tensor.dtype);
-        }
-        if (winner[static_cast<std::size_t>(target)] != static_cast<std::int64_t>(entry.tensor) ||
-            (spread && !theirs.is_buffer) || stays_behind_wrapper(to, route, entry.name) ||
-            rounds_buffer(saved.from.layout, theirs, to.layout, tensor)) {
-            wrong("value");
-        }
-    }
-    for (const StateEntry& entry : to.layout.entries) {
-        out.untouched += saved.names.find(entry.name) == nullptr ? 1 : 0;
-    }
 }
 
 }  // namespace fsdplan

@@ -32,7 +32,8 @@ void write_format(JsonWriter& out, const CheckpointCost& cost, const CheckpointP
     out.member("host_node_bytes", cost.save.host_node_bytes);
     out.member("written_bytes", cost.written_bytes).member("rank_written_bytes", cost.rank_written_bytes);
     out.member("files", cost.files).member("collectives", cost.save.collectives);
-    write_estimate(out, "time_ns", cost.time_ns);
+    out.member("time_ns", cost.time_ns.value);
+    out.member("time_low_ns", cost.time_ns.low).member("time_high_ns", cost.time_ns.high);
     write_estimate(out, "write_ns", cost.write_ns);
     out.member("fits", cost.fits(plan.resident_bytes, plan.budget_bytes));
     out.member("exceeds_timeout", cost.exceeds_timeout);
@@ -95,6 +96,12 @@ std::string json_report(const SweepQuestion& question, const CheckpointResult& r
     out.member("code", shown ? checkpoint_code(*result.checkpoint.costs[*shown].format) : std::string());
     if (result.load) {
         write_load(out, *result.load);
+    }
+    if (result.mismatch) {
+        out.key("mismatch").begin_object();
+        out.member("saved", result.mismatch->saved).member("current", result.mismatch->current);
+        out.member("ranks", result.mismatch->ranks).member("remedy", result.mismatch->remedy);
+        out.end_object();
     }
     out.end_object();
     return out.take();

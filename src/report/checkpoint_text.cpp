@@ -52,6 +52,15 @@ std::string load_lines(const CheckpointLoad& load) {
     return text + (load.remedy.empty() ? "" : row("Instead", load.remedy));
 }
 
+std::string mismatch_lines(const ShapeMismatch& mismatch) {
+    std::string text = "\n" + row("Mismatch", fmt::format("the checkpoint holds: {}; the model shows: {}",
+                                                          mismatch.saved, mismatch.current));
+    if (mismatch.ranks > 1) {
+        text += row("", fmt::format("one is the other's piece on {} ranks", mismatch.ranks));
+    }
+    return text + (mismatch.remedy.empty() ? "" : row("Instead", mismatch.remedy));
+}
+
 }  // namespace
 
 std::string checkpoint_table(const CheckpointPlan& plan) {
@@ -96,7 +105,8 @@ std::string text_report(const SweepQuestion& question, const CheckpointResult& r
     if (const std::optional<std::size_t> shown = plan.asked ? plan.asked : plan.recommended) {
         text += code_lines(*plan.costs[*shown].format);
     }
-    return text + (result.load ? load_lines(*result.load) : "");
+    text += result.load ? load_lines(*result.load) : "";
+    return text + (result.mismatch ? mismatch_lines(*result.mismatch) : "");
 }
 
 }  // namespace fsdplan

@@ -41,6 +41,27 @@ std::int64_t ranks_of(const std::string& text) {
     return value;
 }
 
+std::vector<std::int64_t> shape_of(const std::string& text) {
+    std::vector<std::int64_t> shape;
+    const char* begin = text.data();
+    const char* const end = text.data() + text.size();
+    std::int64_t numel = 1;
+    while (true) {
+        std::int64_t size = 0;
+        const auto [stop, error] = std::from_chars(begin, end, size);
+        if (error != std::errc() || size < 1 || (stop != end && *stop != 'x')) {
+            throw Error(ErrorKind::input, "--mismatch",
+                        "expected sizes joined by x, as in 257152x2048:131661824, found \"" + text + "\"");
+        }
+        numel = checked_mul(numel, size, "--mismatch");
+        shape.push_back(size);
+        if (stop == end) {
+            return shape;
+        }
+        begin = stop + 1;
+    }
+}
+
 double rate(const std::string& text, const char* option) {
     const std::string suffix = "/s";
     const std::string bytes = text.ends_with(suffix) ? text.substr(0, text.size() - suffix.size()) : text;
@@ -129,7 +150,7 @@ CheckpointWish SaveOptions::wish() const {
 CheckpointWish SaveOptions::wish(const AskedQuestion& asked, const TrainingJob& job) const {
     CheckpointWish out = wish();
     for (const Assumption& setting : asked.assumptions) {
-        if (!out.type && setting.name == "state_dict_type") {
+        if (!out.type && setting.name == "fsdp_state_dict_type") {
             const std::string_view format = accelerate_format(setting.value, job.runtime);
             if (!format.empty()) {
                 out.type = std::string(format);
@@ -142,7 +163,7 @@ CheckpointWish SaveOptions::wish(const AskedQuestion& asked, const TrainingJob& 
 std::vector<Assumption> SaveOptions::assumptions(const CheckpointWish& wish) const {
     const auto from = [](bool given, const char* option) { return std::string(given ? option : "default"); };
     const std::int64_t store = static_cast<std::int64_t>(wish.storage.store_bytes_per_s);
-    const std::string saved = type ? "--save-type" : wish.type ? "settings file" : "default";
+    const std::string saved = type ? "--save-type" : wish.type ? "fsdp_state_dict_type" : "default";
     return {{"save type", wish.type.value_or("none chosen"), saved, ""},
             {"write bandwidth of a rank",
              show_bytes(static_cast<std::int64_t>(wish.storage.rank_bytes_per_s)) + "/s",
@@ -151,6 +172,16 @@ std::vector<Assumption> SaveOptions::assumptions(const CheckpointWish& wish) con
              from(store > 0, "--store-bandwidth"), ""},
             {"timeout of the process group", std::to_string(timeout_minutes) + " min",
              from(timeout_minutes != 10, "--timeout"), "NCCL's default is 10 minutes"}};
+}
+
+ShapeMismatch parse_mismatch(const std::string& text) {
+    const std::size_t colon = text.find(':');
+    if (colon == std::string::npos) {
+        throw Error(ErrorKind::input, "--mismatch",
+                    "expected two shapes, as in 257152x2048:131661824, found \"" + text + "\"");
+    }
+    const std::vector<std::int64_t> saved = shape_of(text.substr(0, colon));
+    return explain_mismatch(saved, shape_of(text.substr(colon + 1)));
 }
 
 LoadInto parse_load_into(const std::string& text, const TrainingJob& from) {

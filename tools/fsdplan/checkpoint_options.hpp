@@ -38,4 +38,7 @@ struct LoadInto {
 /// Throws Error(input) at --load-into with the nearest key.
 LoadInto parse_load_into(const std::string& text, const TrainingJob& from);
 
+/// "257152x2048:131661824": the shape in the checkpoint and the model's. Throws Error(input) at --mismatch.
+ShapeMismatch parse_mismatch(const std::string& text);
+
 }  // namespace fsdplan::cli

@@ -16,6 +16,7 @@ struct CheckpointOptions {
     QuestionOptions question{.policy = {.default_policy = "blocks"}};
     SaveOptions save;
     std::string load_into;
+    std::string mismatch;
     OutputOptions output;
 };
 
@@ -117,6 +118,9 @@ int run(const CheckpointOptions& options) {
     if (!options.load_into.empty()) {
         result.load = load_of(question, options, result.checkpoint);
     }
+    if (!options.mismatch.empty()) {
+        result.mismatch = parse_mismatch(options.mismatch);
+    }
     result.assumptions = options.question.assumptions(asked, job);
     for (const Assumption& assumption : options.save.assumptions(wish)) {
         result.assumptions.push_back(assumption);
@@ -149,6 +153,9 @@ constinit const cli::CommandInfo checkpoint{
                          "whether what is saved loads elsewhere: RUNTIME[,world=N][,mesh=RxS][,strategy=S]"
                          "[,use-orig-params=B][,device-mesh=B][,dtype=D][,optimizer=O|none][,route=R]",
                          "WHERE");
+        arguments.option(
+            "--mismatch", options->mismatch,
+            "what the two shapes of a failed load are: SAVED:CURRENT, e.g. 257152x2048:131661824", "SHAPES");
         arguments.group("Output");
         options->output.declare(arguments, "JSON");
         return [options] { return cli::run(*options); };
