@@ -51,7 +51,7 @@ bool stays_behind_wrapper(const CheckpointSide& to, const LoadRoute& route, std:
 bool rounds_buffer(const StateLayout& from, const StateTensor& theirs, const StateLayout& to,
                    const StateTensor& ours) {
     return ours.is_buffer && to.low_precision_buffers && !from.low_precision_buffers &&
-           loses_bits(theirs.dtype, DType::bfloat16);
+           loses_bits(theirs.dtype, DType::bfloat16) && loses_bits(ours.dtype, DType::bfloat16);
 }
 
 }  // namespace

@@ -308,8 +308,15 @@ private:
     // ---- a file of each rank
 
     std::optional<Failure> load_rank_files() const {
+        // FSDP1 gathers its units before it copies: a rank without a file leaves the others waiting there.
+        const bool gathers_first = route_.model == ModelLoader::module && to_.layout.sharded &&
+                                   to_.layout.runtime == StateRuntime::fsdp1;
+        const std::int64_t first = gathers_first && saved_.from.world() < to_.world() &&
+                                           saved_.kind != ValueKind::sharded_tensor && !saved_.flat
+                                       ? saved_.from.world()
+                                       : 0;
         RankFailures failures;
-        for (std::int64_t rank = 0; rank < to_.world(); ++rank) {
+        for (std::int64_t rank = first; rank < to_.world(); ++rank) {
             if (const auto failure = load_rank_file(rank)) {
                 failures.raise(rank, *failure);
             }
