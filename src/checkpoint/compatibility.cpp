@@ -79,7 +79,8 @@ Compatibility compatibility(const CheckpointSide& from, const SaveRoute& save, c
     const SavedCheckpoint saved(from, save);
     if (const auto failure = model_failure(saved, to, load)) {
         // Ranks that loaded the model go on to the optimizer, and may fail there first.
-        const bool first_rank_goes_on = failure->ranks.front() != 0 && to.has_optimizer();
+        const bool first_rank_goes_on =
+            failure->ranks.front() != 0 && failure->code != "file_absent" && to.has_optimizer();
         Compatibility elsewhere;
         const auto later =
             first_rank_goes_on ? load_optimizer(saved, to, load, elsewhere) : std::optional<Failure>{};

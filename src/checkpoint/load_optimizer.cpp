@@ -121,7 +121,25 @@ private:
         if (!only_ours && !fills_groups()) {
             return raised("ValueError", "optimizer_group_size");
         }
-        return misses_step(saved_, to_) ? std::optional(key_error()) : std::nullopt;
+        if (misses_step(saved_, to_)) {
+            return key_error();
+        }
+        // Without the strict check states may be missing; the next gather wants all of a unit or none.
+        if (to_.layout.sharded && has_partial_unit()) {
+            return on_all_ranks(to_, "after_load", "RuntimeError", "optimizer_state_of_another_rank");
+        }
+        return std::nullopt;
+    }
+
+    bool has_partial_unit() const {
+        return std::ranges::any_of(to_.layout.units, [&](const StateUnit& unit) {
+            const auto wanted = [&](std::size_t t) { return to_.layout.tensors[t].trainable; };
+            const auto has_state = [&](std::size_t t) { return saved_.has_state(names_.first(t)); };
+            const auto trained = std::ranges::count_if(unit.tensors, wanted);
+            const auto found =
+                std::ranges::count_if(unit.tensors, [&](std::size_t t) { return wanted(t) && has_state(t); });
+            return found > 0 && found < trained;
+        });
     }
 
     /// Parameters of one flat parameter with state beside some without: no common step counter.
