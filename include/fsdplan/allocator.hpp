@@ -214,6 +214,8 @@ private:
         // the block with the lowest address. The others hang below that one in a pairing heap: training frees
         // hundreds of blocks of a few sizes.
         std::vector<std::uint64_t> free;
+        // Where sizes were last found among them: training asks for the same ones again and again.
+        std::array<std::uint32_t, 16> hints{};
         std::vector<std::int32_t> unmapped;  // ranges of reservations in the order of addresses
     };
     struct Event {
@@ -249,7 +251,7 @@ private:
     template <class Visitor>
     void for_each_free(const Visitor& visit) const;
     void erase_first(Pool& pool, std::size_t place);
-    static std::size_t place_for(const Pool& pool, std::int64_t size);
+    static std::size_t place_for(Pool& pool, std::int64_t size);
     std::int32_t best_fit(const Pool& pool, std::int64_t size, std::size_t place) const;
     std::int32_t least_extended(const Pool& pool, std::size_t place) const;
     std::int64_t extended_bytes(std::int32_t block) const;

@@ -82,25 +82,16 @@ struct Timeline {
     std::vector<std::int64_t> end_ns;
 };
 
-/// Plays the operations in index order: one pass over arrays, exact as long as nothing feeds back from memory
-/// or overlap to durations.
+/// Plays the operations in the order of the host: one pass over arrays, exact as long as nothing feeds back
+/// from memory to durations.
 ///
 /// An operation starts when the host has issued it, its stream is free and, for a collective, the
 /// communicator has finished all collectives issued before: those of one group run in issue order, on
 /// whatever stream. A `wait` with target -1 waits for nothing. The host never waits but at a `block`.
+/// Kernels and copies keep `speed` (above 0, at most 1) of their own while a collective of several ranks
+/// runs, for it occupies SMs and memory: they lose (1 - speed) of the time that they share with collectives.
 /// `out` is overwritten; its memory is reused.
-void play(const Schedule& schedule, const OpTimes& times, Timeline& out);
-
-/// Adds to each kernel and copy what it lost to collectives that ran meanwhile, by a timeline played without
-/// that: they leave it `speed` of its own, for they occupy SMs and memory.
-///
-/// Played again, this comes near to play_events() with the same speed, in a fraction of its time. Kernels
-/// that fill the time of a collective lose (1 - speed) of it together, wherever the others move.
-void lose_to_collectives(const Schedule& schedule, const Timeline& timeline, double speed, OpTimes& times);
-
-/// The clock of simulate(): play(), and where collectives leave kernels less than their speed once more with
-/// what they lost, which `times` then holds.
-void play_with_overlap(const Schedule& schedule, double speed, OpTimes& times, Timeline& out);
+void play(const Schedule& schedule, const OpTimes& times, double speed, Timeline& out);
 
 /// How fast work goes that has to share the device, in thousandths of its speed alone.
 ///
@@ -121,7 +112,8 @@ struct Contention {
 Contention usual_contention(const Gpu& gpu);
 
 /// Plays the operations as a simulation of discrete events: streams as queues, the host as a process, time
-/// from one event to the next. Without contention it says the same as play(), which it is the check of.
+/// from one event to the next. With one speed for kernels and copies, and collectives that lose nothing, it
+/// says what play() says, which it is the check of.
 void play_events(const Schedule& schedule, const OpTimes& times, const Contention& contention, Timeline& out);
 
 /// Why a stream stands still.
@@ -336,7 +328,8 @@ struct Run {
 
 struct SimulationOptions {
     Pricing pricing;
-    Contention contention;  ///< by default kernels lose to collectives alone: lose_to_collectives()
+    Contention
+        contention;  ///< by default kernels and copies lose to collectives alone, by the GPU's constant
     std::optional<MemorySetup> memory;  ///< absent: usual_memory()
     double straggler_sigma = usual_straggler_sigma;
 };

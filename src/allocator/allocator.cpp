@@ -131,14 +131,30 @@ std::int32_t CachingAllocator::meld_children(std::int32_t block) {
     return root;
 }
 
+/// Of the smallest free blocks of at least this size.
+inline std::size_t CachingAllocator::place_for(Pool& pool, std::int64_t size) {
+    const std::uint64_t key = key_of(size, 0);
+    const Keys& keys = pool.free;
+    std::uint32_t& hint =
+        pool.hints[(static_cast<std::uint64_t>(size / min_block) * 0x9e3779b97f4a7c15U) >> 60U];
+    const std::size_t place = hint;
+    if (place <= keys.size() && (place == 0 || keys[place - 1] < key) &&
+        (place == keys.size() || keys[place] >= key)) {
+        return place;
+    }
+    hint = static_cast<std::uint32_t>(count_before(keys.data(), keys.size(), key));
+    return hint;
+}
+
 void CachingAllocator::insert_free(std::int32_t block) {
     Block& record = blocks_[at(block)];
-    Keys& keys = pools_[record.pool].free;
+    Pool& pool = pools_[record.pool];
+    Keys& keys = pool.free;
     record.state = State::free;
     record.freed_at = searches_;
     record.child = record.sibling = record.back = -1;
     const std::uint64_t least = key_of(record.bytes, 0);
-    const std::size_t place = count_before(keys.data(), keys.size(), least);
+    const std::size_t place = place_for(pool, record.bytes);
     if (place < keys.size() && keys[place] <= (least | block_mask)) {
         keys[place] = least | static_cast<std::uint64_t>(meld(block_of(keys[place]), block));
     } else {
@@ -208,11 +224,6 @@ std::int32_t CachingAllocator::least_extended(const Pool& pool, std::size_t plac
         block = next;
     }
     return block;
-}
-
-/// Of the smallest free blocks of at least this size.
-inline std::size_t CachingAllocator::place_for(const Pool& pool, std::int64_t size) {
-    return count_before(pool.free.data(), pool.free.size(), key_of(size, 0));
 }
 
 /// The block at `place`, or the one that takes its turn while reservations can grow; -1: none will do.

@@ -58,10 +58,8 @@ Value flash(Eager& f, const Value& q, const Value& k, const Value& v, const Size
     const Value sums = f.also({{s.batch, s.heads, s.queries}, DType::float32});
     const Value seed = f.also({{2}, DType::uint64});
     const Value offset = has_package(f) ? Value() : f.also({{}, DType::uint64});
-    Values saved{&q, &k, &v, &out, &sums, &seed};
-    if (offset) {
-        saved.push_back(&offset);
-    }
+    const Values saved = has_package(f) ? Values{&q, &k, &v, &out, &sums, &seed}
+                                        : Values{&k, &q, &v, &sums, &out, &seed, &offset};
     const std::int64_t wide = s.dim <= block ? round_up(s.dim, 32) : round_up(s.dim, 64);
     f.node(
         {&out}, {&q, &k, &v}, saved,
@@ -114,8 +112,10 @@ Value efficient(Eager& f, const Value& q, const Value& k, const Value& v, const 
         f.run("_scaled_dot_product_efficient_attention", {{s.batch, s.queries, s.heads, s.dim}, dtype},
               inputs, s.shape(dtype, causal), forward_products, kind_of(causal));
     const Value sums = f.also({{s.batch, s.heads, round_up(s.queries, block)}, DType::float32});
-    Values saved = inputs;
-    saved.insert(saved.end(), {&out, &sums});
+    Values saved{&k, &q, &v, &sums, &out};
+    if (bias) {
+        saved.insert(saved.begin(), &bias);
+    }
     f.node({&out}, inputs, saved,
            [s, dtype, causal, biased = bool(bias), q_shape = q.shape(), k_shape = k.shape()](Eager& e,
                                                                                              Gradients& g) {

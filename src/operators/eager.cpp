@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <ranges>
 
 #include "operators/reduction.hpp"
 
@@ -419,13 +420,13 @@ void Eager::run_node(std::size_t n) {
             gradient = fitted(std::move(gradient), node.inputs[input]);
         }
     }
-    if (events().size() > computed) {
-        std::vector<MemoryEvent> read;
-        for (const std::int32_t saved : node.saved) {
-            read.push_back({Kind::unpack, saved});
-        }
-        events().insert(events().begin() + static_cast<std::ptrdiff_t>(computed), read.begin(), read.end());
+    // The node's locals go in the reverse of the order in which they came, what it was called with then, and
+    // what it has saved at last.
+    std::vector<MemoryEvent> read;
+    for (const std::int32_t saved : std::views::reverse(node.saved)) {
+        read.push_back({Kind::unpack, saved});
     }
+    events().insert(events().begin() + static_cast<std::ptrdiff_t>(computed), read.begin(), read.end());
     gradients.incoming_.clear();
     for (const std::int32_t saved : node.saved) {
         add(Kind::release, saved);

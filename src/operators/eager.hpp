@@ -126,7 +126,8 @@ public:
     Value view(const Value& of, Shape shape);
     Value view(const Value& of, Result result);
 
-    /// Makes outputs differentiable: gradients go to `inputs`, `saved` is kept until `backward` has run.
+    /// Makes outputs differentiable: gradients go to `inputs`, `saved` is kept until `backward` has run,
+    /// and then let go in this order: that of PyTorch is by the names of its arguments, results behind them.
     void node(const std::vector<Value*>& outputs, const Values& inputs, const Values& saved,
               Backward backward);
     bool any_requires_grad(const Values& inputs) const;

@@ -65,7 +65,7 @@ Value div(Eager& f, Value a, Value b) {
 
 Value larger(Eager& f, Value a, Value b, std::string_view name) {
     Value out = f.run(name, {broadcast(a.shape(), b.shape()), promoted(a, b)}, {&a, &b});
-    f.node({&out}, {&a, &b}, {&a, &b}, [](Eager& e, Gradients& g) { kernel_each(e, g, "mul", 0, 2); });
+    f.node({&out}, {&a, &b}, {&b, &a}, [](Eager& e, Gradients& g) { kernel_each(e, g, "mul", 0, 2); });
     return out;
 }
 

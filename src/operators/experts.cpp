@@ -24,7 +24,7 @@ Routing route(Eager& f, ModuleIndex m, const Value& x, std::int64_t chosen) {
         // The chosen shares add up to one.
         Value sum = f.run("sum", {{x.size(0), 1}, DType::float32}, {&best});
         out.weights = f.run("div", {shape, DType::float32}, {&best, &sum});
-        f.node({&out.weights}, {&best}, {&best, &sum}, [shape](Eager& e, Gradients& g) {
+        f.node({&out.weights}, {&best}, {&sum, &best}, [shape](Eager& e, Gradients& g) {
             g.give(0, e.run("div", {shape, DType::float32}, {&g.of_output()}));
         });
         return out.weights;

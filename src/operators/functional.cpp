@@ -131,11 +131,11 @@ Value add(Eager& f, Value a, Value b) {
 Value mul(Eager& f, Value a, Value b) {
     Value out = f.run("mul", {broadcast(a.shape(), b.shape()), promoted(a, b)}, {&a, &b});
     Values saved;
-    if (b.requires_grad()) {
-        saved.push_back(&a);
-    }
     if (a.requires_grad()) {
         saved.push_back(&b);
+    }
+    if (b.requires_grad()) {
+        saved.push_back(&a);
     }
     f.node({&out}, {&a, &b}, saved, [](Eager& e, Gradients& g) {
         const Value& gradient = g.of_output();
@@ -324,11 +324,11 @@ Value matmul(Eager& f, Value a, Value b, Shape shape) {
                               .dtype = a.dtype()};
     Value out = f.run("bmm", {std::move(shape), a.dtype()}, {&a, &b}, forward);
     Values saved;
-    if (b.requires_grad()) {
-        saved.push_back(&a);
-    }
     if (a.requires_grad()) {
         saved.push_back(&b);
+    }
+    if (b.requires_grad()) {
+        saved.push_back(&a);
     }
     f.node({&out}, {&a, &b}, saved,
            [a_shape = a.shape(), b_shape = b.shape(), dtype = a.dtype(), forward](Eager& e, Gradients& g) {

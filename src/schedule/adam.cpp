@@ -46,10 +46,10 @@ std::vector<StateBuffer> keep(const LocalParameter& parameter, Implementation im
 
 // exp_avg_sq_sqrt = torch._foreach_sqrt(exp_avg_sqs)
 void step_foreach(OptimizerStep& step, std::span<const LocalParameter* const> parameters) {
-    std::vector<Temporary> roots;
+    OptimizerStep::TemporaryList roots;
     std::int64_t bytes = 0;
     for (const LocalParameter* p : parameters) {
-        roots.push_back(step.allocate(p->bytes()));
+        roots.add(step.allocate(p->bytes()));
         bytes += p->bytes();
     }
     if (bytes > 0) {

@@ -9,11 +9,38 @@ std::size_t index(std::int32_t i) {
     return static_cast<std::size_t>(i);
 }
 
-void add_once(std::vector<std::int32_t>& list, std::int32_t value) {
-    if (std::ranges::find(list, value) == list.end()) {
-        list.push_back(value);
+/// Lists of leaf calls by call, each leaf once. A residual stream makes readers of all leaves before them, so
+/// that a search through a list would take the square of the layers.
+class ListsOnce {
+public:
+    /// `lists`: empty ones, one a call.
+    ListsOnce(const ForwardProgram& program, std::vector<std::vector<std::int32_t>>& lists)
+        : lists_(lists), depth_(program.calls.size(), 0) {
+        std::int32_t deepest = 0;
+        for (std::size_t c = 0; c < depth_.size(); ++c) {
+            const std::int32_t parent = program.calls[c].parent;
+            depth_[c] = parent < 0 ? 0 : depth_[index(parent)] + 1;
+            deepest = std::max(deepest, depth_[c]);
+        }
+        last_.assign(index(deepest) + 1, {});
     }
-}
+
+    /// Additions to calls of one depth come in the order of these calls, or a leaf is added to one of them
+    /// alone.
+    void add(std::int32_t call, std::int32_t leaf) {
+        std::vector<std::int32_t>& last = last_[index(depth_[index(call)])];
+        last.resize(depth_.size(), -1);
+        if (last[index(leaf)] != call) {
+            last[index(leaf)] = call;
+            lists_[index(call)].push_back(leaf);
+        }
+    }
+
+private:
+    std::vector<std::vector<std::int32_t>>& lists_;
+    std::vector<std::int32_t> depth_;
+    std::vector<std::vector<std::int32_t>> last_;  // by depth and leaf: the call whose list had it last
+};
 
 }  // namespace
 
@@ -54,6 +81,8 @@ CallBorders call_borders(const ForwardProgram& program, std::span<const std::int
     CallBorders out;
     out.results.resize(program.calls.size());
     out.sources.resize(program.calls.size());
+    ListsOnce results(program, out.results);
+    ListsOnce sources(program, out.sources);
     const auto has_border = [&](std::int32_t c) {
         return unit_of_call[index(c)] >= 0 || regions.begins_at(c);
     };
@@ -62,12 +91,12 @@ CallBorders call_borders(const ForwardProgram& program, std::span<const std::int
         for (const std::int32_t source : program.sources(reader)) {
             for (std::int32_t c = source; c >= 0 && !program.inside(reader, c); c = parent(c)) {
                 if (has_border(c)) {
-                    add_once(out.results[index(c)], source);
+                    results.add(c, source);
                 }
             }
             for (std::int32_t c = reader; c >= 0 && !program.inside(source, c); c = parent(c)) {
                 if (has_border(c)) {
-                    add_once(out.sources[index(c)], source);
+                    sources.add(c, source);
                 }
             }
         }
@@ -75,7 +104,7 @@ CallBorders call_borders(const ForwardProgram& program, std::span<const std::int
     for (const std::int32_t source : program.output_from) {
         for (std::int32_t c = source; c >= 0; c = parent(c)) {
             if (has_border(c)) {
-                add_once(out.results[index(c)], source);
+                results.add(c, source);
             }
         }
     }

@@ -5,28 +5,27 @@
 namespace fsdplan::fsdp1 {
 namespace {
 
-// FlatParamHandle: the parameters are concatenated, the shard is cloned from that, and only then do the
-// whole ones go.
+// FlatParamHandle: the parameters are concatenated and the shard is cloned from that, which then goes; the
+// parameters themselves go last.
 void construct_on_device(const Handle& h, const TrainingJob& job, Emitter& emit) {
-    std::vector<std::int32_t> whole;
     const auto hold = [&](std::int64_t numel) {
-        whole.push_back(
-            add_buffer(emit, h.unit, numel, h.settings.orig, Category::unsharded, Stream::compute));
-        emit.allocate(whole.back());
+        const std::int32_t held =
+            add_buffer(emit, h.unit, numel, h.settings.orig, Category::unsharded, Stream::compute);
+        emit.allocate(held);
+        return held;
     };
+    std::vector<std::int32_t> parameters;
     for (const Handle::Member& member : h.members) {
-        hold(member.numel);
+        parameters.push_back(hold(member.numel));
     }
-    if (h.sharded()) {
-        hold(h.numel);
-    }
-    if (job.offload) {
-        hold(h.shard_numel);  // moved to the host at the end
-    }
+    const std::int32_t flat = h.sharded() ? hold(h.numel) : -1;
+    const std::int32_t on_device = job.offload ? hold(h.shard_numel) : -1;  // moved to the host at the end
     emit.allocate(h.shard);
-    for (const std::int32_t buffer : whole) {
-        emit.release(buffer);
+    emit.release(flat);
+    for (const std::int32_t parameter : parameters) {
+        emit.release(parameter);
     }
+    emit.release(on_device);
 }
 
 // The first forward tries every buffer once, one unit at a time, and gives it back.

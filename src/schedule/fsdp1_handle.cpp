@@ -43,9 +43,11 @@ void add_buffers(Handle& h, std::int64_t ranks, const TrainingJob& job, Emitter&
             buffer(h.shard_numel, h.settings.orig, Category::gradient_shard, Stream::compute, true);
     }
     const bool keeps_low = job.fsdp1.keep_low_precision_gradients;
+    // What the reduction writes, unless a cast behind the all-reduce makes a new one.
+    const bool cast_last = h.hybrid() && h.settings.reduce != h.settings.orig;
     h.shard_gradient =
         buffer(h.shard_numel, h.sharded() || !keeps_low ? h.settings.orig : h.settings.reduce,
-               Category::gradient_shard, h.hybrid() ? Stream::all_reduce : post_backward_stream);
+               Category::gradient_shard, cast_last ? Stream::all_reduce : post_backward_stream);
 }
 
 void add_collectives(Handle& h, std::int64_t ranks, const TrainingJob& job, Emitter& emit) {

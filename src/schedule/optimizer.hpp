@@ -62,6 +62,31 @@ public:
         std::int32_t buffer_ = -1;
     };
 
+    /// A list of them, which Python clears from its end.
+    class TemporaryList {
+    public:
+        TemporaryList() = default;
+        TemporaryList(const TemporaryList&) = delete;
+        TemporaryList& operator=(const TemporaryList&) = delete;
+        TemporaryList(TemporaryList&&) noexcept = default;
+        TemporaryList& operator=(TemporaryList&& other) noexcept {
+            clear();
+            each_ = std::move(other.each_);
+            return *this;
+        }
+        ~TemporaryList() { clear(); }
+
+        void add(Temporary one) { each_.push_back(std::move(one)); }
+
+    private:
+        void clear() noexcept {
+            while (!each_.empty()) {
+                each_.pop_back();
+            }
+        }
+        std::vector<Temporary> each_;
+    };
+
     OptimizerStep(Emitter& emit, Optimizer::Implementation implementation,
                   std::span<const LocalParameter> parameters, std::int64_t multiprocessors)
         : emit_(emit),

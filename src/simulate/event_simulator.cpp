@@ -193,13 +193,18 @@ private:
         return true;
     }
 
+    bool takes_from_others(std::size_t collective) const {
+        return schedule_.collectives[static_cast<std::size_t>(op_at(collective).target)].ranks > 1;
+    }
+
     bool runs_any(bool collective) const {
         return std::ranges::any_of(streams_, [&](const StreamState& s) {
             if (!s.running) {
                 return false;
             }
             const OpKind kind = op_at(s.queue.front()).kind;
-            return collective ? kind == OpKind::collective : kind == OpKind::compute || kind == OpKind::copy;
+            return collective ? kind == OpKind::collective && takes_from_others(s.queue.front())
+                              : kind == OpKind::compute || kind == OpKind::copy;
         });
     }
 

@@ -1,6 +1,7 @@
 #include "fsdplan/simulate.hpp"
 
 #include <algorithm>
+#include <cmath>
 
 #include "simulate/device_memory.hpp"
 #include "simulate/event_simulator.hpp"
@@ -106,20 +107,22 @@ public:
     }
 
 private:
-    /// Prices and plays; what feeds back from overlap is in the times then, if the event simulator is not to
-    /// see to it.
+    /// What kernels and copies keep while a collective runs.
+    double speed_at(Bound bound) const {
+        const Constant& overlap = cluster_.gpu.constants.overlap;
+        return bound == Bound::low ? overlap.high : bound == Bound::high ? overlap.low : overlap.value;
+    }
+
     void play_at(Bound bound, Timeline& out) {
         price(schedule_, cluster_, options_.pricing, run_.collectives, bound, times_);
-        const Constant& overlap = cluster_.gpu.constants.overlap;
-        const double speed = bound == Bound::low    ? overlap.high
-                             : bound == Bound::high ? overlap.low
-                                                    : overlap.value;
-        play_with_overlap(schedule_, options_.contention.any() ? 1.0 : speed, times_, out);
+        play(schedule_, times_, speed_at(bound), out);
     }
 
     MemoryProfile play_with_memory(Bound bound, AllocatorLog* log, Timeline& out) {
         AllocatorUnderTime memory(schedule_, setup_, bound, log, out);
-        play_events(schedule_, times_, options_.contention, &memory, out);
+        const std::int64_t permille = std::llround(1000.0 * speed_at(bound));
+        const Contention usual{.compute_permille = permille, .copy_permille = permille};
+        play_events(schedule_, times_, options_.contention.any() ? options_.contention : usual, &memory, out);
         return memory.take();
     }
 

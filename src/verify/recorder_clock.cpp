@@ -121,7 +121,7 @@ Timeline recorder_timeline(const Schedule& schedule, const ModuleTree& tree, con
         op.kind = op.kind == OpKind::collective ? OpKind::copy : op.kind;
     }
     Timeline timeline;
-    play(streams, times, timeline);
+    play(streams, times, 1.0, timeline);
     if (recorded.timing != FreeTiming::by_clock) {
         return timeline;
     }
@@ -139,7 +139,7 @@ Timeline recorder_timeline(const Schedule& schedule, const ModuleTree& tree, con
             const bool taken = event.kind == AllocatorEvent::Kind::segment_alloc;
             times.host_ns[static_cast<std::size_t>(event.op)] += taken ? std::llround(malloc_ns) : 0;
         }
-        play(streams, times, timeline);
+        play(streams, times, 1.0, timeline);
     }
     return timeline;
 }

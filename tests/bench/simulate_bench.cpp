@@ -61,7 +61,7 @@ void play_step(benchmark::State& state) {
     const Script script = training(80, 2);
     Timeline timeline;
     for ([[maybe_unused]] auto _ : state) {
-        play(script.schedule, script.times, timeline);
+        play(script.schedule, script.times, 1.0, timeline);
         benchmark::DoNotOptimize(timeline.end_ns.data());
     }
     per_operation(state, script);
@@ -72,7 +72,7 @@ void play_random_operations(benchmark::State& state) {
     const Script script = simulated::random_script(1, 20'000);
     Timeline timeline;
     for ([[maybe_unused]] auto _ : state) {
-        play(script.schedule, script.times, timeline);
+        play(script.schedule, script.times, 1.0, timeline);
         benchmark::DoNotOptimize(timeline.end_ns.data());
     }
     per_operation(state, script);

@@ -59,7 +59,7 @@ struct Training {
         setup.device = without_limit;
         collectives = collective_times(schedule, cluster, pricing);
         price(schedule, cluster, pricing, collectives, Bound::value, times);
-        play(schedule, times, timeline);
+        play(schedule, times, cluster.gpu.constants.overlap.value, timeline);
     }
 
     Schedule lowered() const {
@@ -116,7 +116,8 @@ void price_step(benchmark::State& state, Training& training) {
 
 void play_step(benchmark::State& state, Training& training) {
     for ([[maybe_unused]] auto _ : state) {
-        play(training.schedule, training.times, training.timeline);
+        play(training.schedule, training.times, training.cluster.gpu.constants.overlap.value,
+             training.timeline);
         benchmark::DoNotOptimize(training.timeline.end_ns.data());
     }
     describe(state, training);
@@ -135,8 +136,7 @@ void allocate_step(benchmark::State& state, Training& training) {
 void time_and_memory(const Schedule& schedule, Training& training) {
     training.collectives = collective_times(schedule, training.cluster, training.pricing);
     price(schedule, training.cluster, training.pricing, training.collectives, Bound::value, training.times);
-    play_with_overlap(schedule, training.cluster.gpu.constants.overlap.value, training.times,
-                      training.timeline);
+    play(schedule, training.times, training.cluster.gpu.constants.overlap.value, training.timeline);
     const MemoryProfile profile =
         device_memory(schedule, training.timeline, training.setup, FreeTiming::by_clock);
     benchmark::DoNotOptimize(profile.peak.allocated_bytes);

@@ -11,6 +11,7 @@
 #include "planner/search/bound.hpp"
 #include "planner/search/explore.hpp"
 #include "planner/search/fronts.hpp"
+#include "planner/search/settings.hpp"
 #include "planner/search/space.hpp"
 #include "support/model_in_code.hpp"
 
@@ -195,11 +196,46 @@ TEST(Search, FindsTheBestReshardingAndCheckpointing) {
                     job.activation_checkpointing.modules.push_back(blocks[b]);
                 }
             }
-            about.jobs.push_back(std::move(job));
+            about.jobs.push_back(job);
+            if (about.cluster.nodes() > 1) {  // within nodes for backward
+                job.reshard_after_forward = about.cluster.gpus_per_node;
+                about.jobs.push_back(std::move(job));
+            }
         }
         Freedom free = units_only;
         free.reshard = true;
         expect_exhaustive(std::move(about), free, random);
+    }
+}
+
+TEST(Search, FindsHowManyBlocksToCheckpoint) {
+    Case about{.model = import_model("llama3.2-1b"), .tree = {}, .cluster = find_cluster({}), .jobs = {}};
+    about.tree = flatten(about.model);
+    TrainingJob job;
+    job.sequence = 8192;
+    job.mesh = {.replicate = 1, .shard = about.cluster.gpus};
+    about.jobs = {job};
+    Freedom free = units_only;
+    free.units = false;
+    free.checkpointing = true;
+    const ModelFacts facts = facts_of(about.model, about.tree);
+    std::vector<Score> scores;
+    for (std::size_t blocks = 0; blocks <= 16; ++blocks) {
+        const TrainingJob with = with_checkpointed(job, about.tree, blocks);
+        const SearchQuestion question = question_about(about, free);
+        scores.push_back(score_of(evaluation_of(question.question, facts, with, about.cluster),
+                                  units_of(question.question, with), with));
+    }
+    const ProcessEstimate process = estimate_process(about.cluster, job);
+    for (std::size_t blocks = 1; blocks <= 16; ++blocks) {
+        SCOPED_TRACE(blocks);
+        ASSERT_LT(scores[blocks].allocated_bytes, scores[blocks - 1].allocated_bytes);
+        ASSERT_GT(scores[blocks].step_ns, scores[blocks - 1].step_ns);
+        about.cluster.budget =
+            Bytes{scores[blocks].allocated_bytes + process.context.value + process.nccl.value};
+        const SearchResult result = search(question_about(about, free));
+        EXPECT_LE(result.proof.best, scores[blocks].step_ns);  // selective checkpointing may be better still
+        EXPECT_LE(result.proof.bound, result.proof.best);
     }
 }
 

@@ -1,3 +1,4 @@
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -99,6 +100,58 @@ TEST(Lower, LaterIterationsAreAlike) {
             EXPECT_EQ(second[i].bytes, third[i].bytes) << i;
         }
     }
+}
+
+// As recorded from PyTorch: to_empty() makes a tied parameter anew in each of its slots.
+TEST(Lower, ATiedParameterIsThereTwiceForAMoment) {
+    const ModuleTree tree = flatten(import_model("llama3.2-1b"));
+    const TrainingJob job = job_of("fsdp2", 8);
+    PolicySpec layers;
+    layers.kind = PolicySpec::Kind::module_classes;
+    layers.classes = {"LlamaDecoderLayer"};
+    const WrapPlan plan = wrap_fsdp2(tree, layers, wrap_options(job));
+    const Schedule schedule = lower({.tree = tree, .plan = plan, .job = job, .iterations = 1});
+    std::int64_t now = 0;
+    std::int64_t most = 0;
+    for (const Op& op :
+         std::span(schedule.ops).first(static_cast<std::size_t>(schedule.iteration_begin[0]))) {
+        now += op.kind == OpKind::allocate ? op.bytes : op.kind == OpKind::free ? -op.bytes : 0;
+        most = std::max(most, now);
+    }
+    EXPECT_EQ(most - now, 128'256 * 2'048 / 8 * 2);
+}
+
+/// What a pass of the last iteration does to buffers of a category, one line each: "+bytes" or "-bytes".
+std::vector<std::string> changes(const Schedule& schedule, Category category, Pass pass) {
+    std::vector<std::string> out;
+    for (const Op& op : schedule.iteration(schedule.iteration_begin.size() - 1)) {
+        const bool moves = op.kind == OpKind::allocate || op.kind == OpKind::free;
+        const Buffer* buffer = moves ? &schedule.buffers[static_cast<std::size_t>(op.target)] : nullptr;
+        if (moves && op.pass == pass && buffer->category == category && !buffer->on_host) {
+            out.push_back((op.kind == OpKind::allocate ? "+" : "-") + std::to_string(op.bytes));
+        }
+    }
+    return out;
+}
+
+// Where the allocator finds room hangs on the order, which is that of real steps on a device.
+TEST(Lower, TheOptimizerGoesThroughParametersInTheirOrder) {
+    test::ModelInCode model("toys.Net");
+    model.child(model.root(), "embed", test::linear, {{"weight", {8, 100}}});
+    for (const std::string name : {"block0", "block1"}) {
+        const ModuleIndex block = model.child(model.root(), name, "toys.Block");
+        model.child(block, "fc", test::linear, {{"weight", {8, name == "block0" ? 200 : 300}}});
+    }
+    model.child(model.root(), "head", test::linear, {{"weight", {8, 400}}});
+    const Schedule schedule = lowered(flatten(model.graph()), job_of("fsdp2", 2), 1);
+    const auto states = changes(schedule, Category::optimizer, Pass::optimizer);
+    EXPECT_THAT(states,
+                testing::ElementsAre("+1600", "+1600", "+3200", "+3200", "+4800", "+4800", "+6400", "+6400"));
+    EXPECT_THAT(changes(schedule, Category::optimizer_temporary, Pass::optimizer),
+                testing::ElementsAre("+1600", "+3200", "+4800", "+6400", "-6400", "-4800", "-3200", "-1600"));
+    // The root's gradients are one storage, which its last parameter still holds when the blocks' are gone.
+    EXPECT_THAT(changes(schedule, Category::reduce_output, Pass::optimizer),
+                testing::ElementsAre("-3200", "-4800", "-8000"));
 }
 
 TEST(Lower, OneRankMovesNothing) {

@@ -82,10 +82,10 @@ TEST(Play, TheHostsOwnWorkTakesItsTime) {
 TEST(Play, MemoryOfAnOlderRunIsOverwritten) {
     Timeline timeline;
     const Script longer = random_script(1);
-    play(longer.schedule, longer.times, timeline);
+    play(longer.schedule, longer.times, 1.0, timeline);
     Script script;
     script.compute(10);
-    play(script.schedule, script.times, timeline);
+    play(script.schedule, script.times, 1.0, timeline);
     EXPECT_THAT(timeline.end_ns, ElementsAre(10));
 }
 

@@ -80,9 +80,9 @@ public:
     }
     void iteration() { schedule.iteration_begin.push_back(static_cast<std::int64_t>(schedule.ops.size())); }
 
-    Timeline played() const {
+    Timeline played(double speed = 1.0) const {
         Timeline timeline;
-        play(schedule, times, timeline);
+        play(schedule, times, speed, timeline);
         return timeline;
     }
 

@@ -7,16 +7,18 @@
 namespace fsdplan {
 namespace {
 
-/// Alive whatever the units are. Paddings differ by them: hence a little less than that.
+/// Alive whatever the units are, but for padding.
+bool is_padded(Category category) {
+    return category == Category::shard || category == Category::gradient_shard ||
+           category == Category::optimizer || category == Category::replicated;
+}
+
+/// Alive whatever the units are.
 bool belongs_to_no_unit(Category category) {
     switch (category) {
-        case Category::shard:
-        case Category::gradient_shard:
-        case Category::optimizer:
         case Category::activation:
         case Category::logits:
         case Category::temporary:
-        case Category::replicated:
         case Category::module_buffer:
         case Category::input:
         case Category::workspace:
@@ -25,7 +27,17 @@ bool belongs_to_no_unit(Category category) {
             return false;
     }
 }
-constexpr double without_padding = 0.99;
+
+/// What is alive at one moment whatever the units are.
+struct Alive {
+    std::int64_t bytes = 0;
+    std::int64_t padded_bytes = 0;
+
+    std::int64_t at_least() const {
+        constexpr std::int64_t most_padding = 100;  // one part in so many
+        return bytes + padded_bytes - padded_bytes / most_padding;
+    }
+};
 
 std::int64_t own_numel(const ModuleTree& tree, std::int32_t row, bool trainable_only) {
     std::int64_t numel = 0;
@@ -47,6 +59,7 @@ void Decided::add(const Decided& other, std::int64_t times) {
     kept_numel += other.kept_numel * times;
     again_numel += other.again_numel * times;
     gather_ns += other.gather_ns * times;
+    again_ns += other.again_ns * times;
     reduce_ns += other.reduce_ns * times;
 }
 
@@ -76,22 +89,29 @@ StepBound::StepBound(const Evaluation& about, const WrapPlan& reference, const T
     }
     gathers_ = job.accumulate;
     reductions_ = job.no_sync ? 1 : job.accumulate;
-    gathers_again_ = frees_after_forward(job.strategy) && !job.reshard_after_forward;
+    gathers_again_ = frees_after_forward(job.strategy) && job.reshard_after_forward != 0;
     const double speed = about.cluster.gpu.constants.overlap.value;
-    // Kernels lose (1 - speed) of the time that they share with collectives, unless they waited for those:
-    // the more of one, the less of the other.
-    lost_share_ = speed < 1.0 ? (1.0 - speed) / (2.0 - speed) : 0.0;
+    // Kernels lose this of the time that they share with collectives; where they do not share it they wait.
+    lost_share_ = 1.0 - speed;
     if (job.mesh.shard > 1) {
-        gather_ = curve_of(about, job, played.schedule, CollectiveKind::all_gather);
-        reduce_ = curve_of(about, job, played.schedule, CollectiveKind::reduce_scatter);
+        const Placement all = place(RankGroup::shard, job.mesh, about.cluster, job.mesh.shard);
+        gather_ = curve_of(about, played.schedule, CollectiveKind::all_gather, all);
+        reduce_ = curve_of(about, played.schedule, CollectiveKind::reduce_scatter, all);
+        again_ = gather_;
+        if (const std::int64_t ranks = job.reshard_after_forward.value_or(1); ranks > 1) {
+            again_in_same_group_ = false;
+            left_divisor_ = ranks;
+            again_ = curve_of(about, played.schedule, CollectiveKind::all_gather,
+                              place(RankGroup::post_forward, job.mesh, about.cluster, ranks));
+        }
     }
     read_work(about, played, keeping.reshard_after_forward == 0);
     read_ends(about, played);
     read_memory(about, played.schedule);
 }
 
-StepBound::Curve StepBound::curve_of(const Evaluation& about, const TrainingJob& job,
-                                     const Schedule& schedule, CollectiveKind kind) const {
+StepBound::Curve StepBound::curve_of(const Evaluation& about, const Schedule& schedule, CollectiveKind kind,
+                                     const Placement& group) const {
     Curve out;
     for (const CollectiveCall& call : schedule.collectives) {
         if (call.kind == kind && call.group == RankGroup::shard) {
@@ -102,7 +122,6 @@ StepBound::Curve StepBound::curve_of(const Evaluation& about, const TrainingJob&
     if (out.bytes_per_element == 0) {
         return out;
     }
-    const Placement group = place(RankGroup::shard, job.mesh, about.cluster, job.mesh.shard);
     // Twice what all parameters together could need, since flat parameters are padded.
     const double top = 2.0 * static_cast<double>(numel_ * out.bytes_per_element) + 1024.0;
     constexpr double step = 1.03;
@@ -175,12 +194,13 @@ void StepBound::read_ends(const Evaluation& about, const Played& played) {
 // What is kept after forward is alive from the loss to the end of the head's backward at least.
 void StepBound::read_memory(const Evaluation& about, const Schedule& schedule) {
     std::vector<Category> category(schedule.buffers.size());
-    std::int64_t now = 0;
-    std::int64_t most = 0;
-    std::int64_t most_at_loss = 0;
+    Alive now;
     bool at_loss = false;
     const auto count = [&](std::size_t buffer, std::int64_t bytes) {
-        now += belongs_to_no_unit(category[buffer]) && !schedule.buffers[buffer].on_host ? bytes : 0;
+        if (!schedule.buffers[buffer].on_host) {
+            now.bytes += belongs_to_no_unit(category[buffer]) ? bytes : 0;
+            now.padded_bytes += is_padded(category[buffer]) ? bytes : 0;
+        }
     };
     for (const Op& op : schedule.ops) {
         const auto target = static_cast<std::size_t>(op.target);
@@ -199,24 +219,30 @@ void StepBound::read_memory(const Evaluation& about, const Schedule& schedule) {
                    own_numel(about.tree, op.module, false) > 0) {
             at_loss = false;
         }
-        most = std::max(most, now);
-        most_at_loss = at_loss ? std::max(most_at_loss, now) : most_at_loss;
+        // A module computes with its own parameters in full.
+        const bool computes = op.kind == OpKind::compute && op.module >= 0;
+        const std::int64_t own =
+            computes ? own_numel(about.tree, op.module, false) * gather_.bytes_per_element : 0;
+        floor_bytes_ = std::max(floor_bytes_, now.at_least() + own);
+        floor_at_loss_bytes_ =
+            at_loss ? std::max(floor_at_loss_bytes_, now.at_least()) : floor_at_loss_bytes_;
     }
-    floor_bytes_ = static_cast<std::int64_t>(without_padding * static_cast<double>(most));
-    floor_at_loss_bytes_ = static_cast<std::int64_t>(without_padding * static_cast<double>(most_at_loss));
 }
 
 std::int64_t StepBound::step_ns(std::int64_t budget_bytes, const Decided& decided) const {
     const std::int64_t rest = std::max<std::int64_t>(0, numel_ - decided.numel);
     const std::int64_t rest_trainable = std::max<std::int64_t>(0, trainable_numel_ - decided.trainable_numel);
     // Frozen units whose input takes no gradient have no backward: only trainable ones surely come again.
-    const std::int64_t room = std::max<std::int64_t>(0, budget_bytes - floor_at_loss_bytes_);
-    const std::int64_t may_stay = std::max<std::int64_t>(
-        0, room / std::max<std::int64_t>(1, gather_.bytes_per_element) - decided.kept_numel);
+    const std::int64_t room = std::max<std::int64_t>(0, budget_bytes - at_loss_bytes(decided));
+    std::int64_t may_stay = room / std::max<std::int64_t>(1, gather_.bytes_per_element);
+    if (left_divisor_ > 1) {  // staying takes the place of what would be left
+        may_stay += may_stay / (left_divisor_ - 1) + 1;
+    }
     const std::int64_t rest_again = gathers_again_ ? std::max<std::int64_t>(0, rest_trainable - may_stay) : 0;
-    const std::int64_t gathers = gather_.at_best_rate(rest) + gather_.at_best_rate(rest_again);
-    const std::int64_t collectives = gathers_ * (decided.gather_ns + gathers) +
-                                     reductions_ * (decided.reduce_ns + reduce_.at_best_rate(rest_trainable));
+    const std::int64_t again = gathers_ * (decided.again_ns + again_.at_best_rate(rest_again));
+    const std::int64_t in_full = gathers_ * (decided.gather_ns + gather_.at_best_rate(rest)) +
+                                 reductions_ * (decided.reduce_ns + reduce_.at_best_rate(rest_trainable));
+    const std::int64_t collectives = again_in_same_group_ ? in_full + again : std::max(in_full, again);
     const auto copies = static_cast<std::int64_t>(
         copy_ns_per_element_ * static_cast<double>(gathers_) *
         static_cast<double>(decided.numel + rest + decided.again_numel + rest_again));
@@ -228,7 +254,12 @@ std::int64_t StepBound::step_ns(std::int64_t budget_bytes, const Decided& decide
 }
 
 std::int64_t StepBound::floor_bytes(const Decided& decided) const {
-    return std::max(floor_bytes_, floor_at_loss_bytes_ + decided.kept_numel * gather_.bytes_per_element);
+    return std::max(floor_bytes_, at_loss_bytes(decided));
+}
+
+std::int64_t StepBound::at_loss_bytes(const Decided& decided) const {
+    const std::int64_t left = left_divisor_ == 0 ? 0 : (numel_ - decided.kept_numel) / left_divisor_;
+    return floor_at_loss_bytes_ + (decided.kept_numel + left) * gather_.bytes_per_element;
 }
 
 Decided StepBound::unit(std::int64_t numel, std::int64_t trainable_numel, bool kept) const {
@@ -238,7 +269,8 @@ Decided StepBound::unit(std::int64_t numel, std::int64_t trainable_numel, bool k
             .trainable_numel = trainable_numel,
             .kept_numel = kept ? numel : 0,
             .again_numel = again ? numel : 0,
-            .gather_ns = again ? 2 * once : once,
+            .gather_ns = once,
+            .again_ns = again ? again_.at_least(numel) : 0,
             .reduce_ns = reduce_.at_least(trainable_numel)};
 }
 

@@ -14,7 +14,8 @@ struct Decided {
     std::int64_t trainable_numel = 0;
     std::int64_t kept_numel = 0;   ///< of them: still gathered at the loss
     std::int64_t again_numel = 0;  ///< of them: gathered a second time for backward
-    std::int64_t gather_ns = 0;    ///< of all these gathers
+    std::int64_t gather_ns = 0;    ///< of their first gathers
+    std::int64_t again_ns = 0;     ///< of the second ones
     std::int64_t reduce_ns = 0;
 
     void add(const Decided& other, std::int64_t times);
@@ -26,7 +27,7 @@ struct Decided {
 /// first gather before them and the last reduction and the optimizer behind them. Collectives of one group
 /// follow each other, at the best rate that any size reaches; kernels that run meanwhile lose speed. What may
 /// stay gathered between forward and backward is limited by the memory that everything else takes at the
-/// loss.
+/// loss, with it what an integer reshard_after_forward leaves of the rest.
 class StepBound {
 public:
     /// `reference`: units that the runtime accepts, with everything kept after forward where it can be.
@@ -36,6 +37,9 @@ public:
     std::int64_t step_ns(std::int64_t budget_bytes, const Decided& decided = {}) const;
     /// No such plan's allocated peak is lower: what is alive at some moment beside what belongs to units.
     std::int64_t floor_bytes(const Decided& decided = {}) const;
+
+    /// Of it: what is alive at the loss.
+    std::int64_t floor_at_loss_bytes() const { return floor_at_loss_bytes_; }
 
     /// One unit, gathered and reduced on its own.
     Decided unit(std::int64_t numel, std::int64_t trainable_numel, bool kept) const;
@@ -51,14 +55,19 @@ private:
         std::int64_t at_least(std::int64_t numel) const;
         std::int64_t at_best_rate(std::int64_t numel) const;
     };
-    Curve curve_of(const Evaluation& about, const TrainingJob& job, const Schedule& schedule,
-                   CollectiveKind kind) const;
+    Curve curve_of(const Evaluation& about, const Schedule& schedule, CollectiveKind kind,
+                   const Placement& group) const;
+    /// What is alive at the loss at least.
+    std::int64_t at_loss_bytes(const Decided& decided) const;
     void read_work(const Evaluation& about, const Played& played, bool everything_kept);
     void read_ends(const Evaluation& about, const Played& played);
     void read_memory(const Evaluation& about, const Schedule& schedule);
 
     Curve gather_;
+    Curve again_;
     Curve reduce_;
+    bool again_in_same_group_ = true;
+    std::int64_t left_divisor_ = 0;  ///< what is not kept leaves one part in so many; 0: nothing
     std::int64_t numel_ = 0;
     std::int64_t trainable_numel_ = 0;
     std::int64_t gathers_ = 1;  ///< forward passes of a step

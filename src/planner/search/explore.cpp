@@ -9,7 +9,8 @@
 namespace fsdplan {
 namespace {
 
-constexpr std::size_t most_patterns = 12;  // that a setting starts from
+constexpr std::size_t most_patterns = 12;    // that a setting starts from
+constexpr double settings_to_afford = 50.0;  // with so many patterns each
 
 /// PyTorch takes the plan, and trains what it would train without units: ties stay ties.
 bool is_sound(const WrapPlan& plan) {
@@ -56,14 +57,25 @@ void Exploration::limit_to(std::int64_t allocated_bytes) {
     }
 }
 
+double Exploration::operations_each() const {
+    return found_.empty() ? 0.0 : static_cast<double>(operations_) / static_cast<double>(found_.size());
+}
+
 bool Exploration::can_afford(double plans) const {
-    const double each =
-        found_.empty() ? 0.0 : static_cast<double>(operations_) / static_cast<double>(found_.size());
-    return plans * each <= static_cast<double>(question_.limits.operations - operations_);
+    return plans * operations_each() <= static_cast<double>(allowed_ - operations_);
+}
+
+double Exploration::affordable_plans() const {
+    return static_cast<double>(question_.limits.operations) / std::max(1.0, operations_each());
+}
+
+void Exploration::spend(double part) {
+    const std::int64_t left = std::max<std::int64_t>(0, question_.limits.operations - operations_);
+    allowed_ = operations_ + static_cast<std::int64_t>(part * static_cast<double>(left));
 }
 
 bool Exploration::may_go_on(std::int64_t bound_ns) {
-    if (stopped_ || operations_ >= question_.limits.operations) {
+    if (stopped_ || operations_ >= allowed_) {
         return false;
     }
     if (question_.proceed) {
@@ -183,11 +195,26 @@ void Setting::start(Exploration& into) {
     const std::int64_t hooks_ns = 4 * HostCosts{}.unit_hook_ns.value / 2;
     const UnitCost cost = [&](std::int64_t numel, std::int64_t trainable) {
         const Decided unit = bound_.unit(numel, trainable, false);
-        return job_.accumulate * (unit.gather_ns + unit.reduce_ns + hooks_ns);
+        return job_.accumulate * (unit.gather_ns + unit.again_ns + unit.reduce_ns + hooks_ns);
     };
-    std::vector<Pattern> patterns = pareto_patterns(space_, root, cost, most_patterns);
-    patterns.push_back(block_pattern());
-    simulate_all(patterns, into);
+    const std::vector<Pattern> patterns = pareto_patterns(space_, root, cost, most_patterns);
+    // The smallest units first: when they take too much, large ones do too.
+    const std::vector<Pattern> least{patterns.back(), block_pattern()};
+    simulate_all(least, into);
+    const auto fits = [&](const Pattern& pattern) {
+        const Found* found = simulate(pattern, into);
+        return found != nullptr && into.fits(*found);
+    };
+    if (std::ranges::any_of(least, fits)) {
+        // Of a large model no more than leaves work for the other settings.
+        const double most = std::max(1.0, into.affordable_plans() / settings_to_afford);
+        const double step = std::max(1.0, static_cast<double>(patterns.size()) / most);
+        std::vector<Pattern> some;
+        for (double i = 0.0; i < static_cast<double>(patterns.size()); i += step) {
+            some.push_back(patterns[static_cast<std::size_t>(i)]);
+        }
+        simulate_all(some, into);
+    }
 }
 
 /// One unit for each repeated block: what most people have.

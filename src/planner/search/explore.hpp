@@ -27,7 +27,7 @@ void sort_by_cost(std::vector<const Found*>& plans);
 class Exploration {
 public:
     Exploration(const SearchQuestion& question, std::int64_t limit_bytes)
-        : question_(question), limit_bytes_(limit_bytes) {}
+        : question_(question), limit_bytes_(limit_bytes), allowed_(question.limits.operations) {}
 
     void add(Found one);
     const std::vector<Found>& found() const { return found_; }
@@ -41,18 +41,25 @@ public:
     const Found* best() const { return best_ ? &found_[*best_] : nullptr; }
     double best_cost() const { return best_ ? found_[*best_].cost : std::numeric_limits<double>::infinity(); }
 
+    /// Of the work that is left only this part may be spent for now.
+    void spend(double part);
     /// Whether there is work left to spend and nobody has said stop.
     bool may_go_on(std::int64_t bound_ns);
     bool stopped() const { return stopped_; }
     /// What simulating so many plans like those so far would cost stays within the limit.
     bool can_afford(double plans) const;
+    /// How many such plans the whole work is good for.
+    double affordable_plans() const;
 
 private:
+    double operations_each() const;
+
     const SearchQuestion& question_;
     std::vector<Found> found_;
     std::optional<std::size_t> best_;
     std::int64_t limit_bytes_;
-    std::int64_t operations_ = 0;
+    std::int64_t allowed_;         // operations
+    std::int64_t operations_ = 0;  // simulated so far
     bool stopped_ = false;
 };
 

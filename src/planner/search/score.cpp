@@ -32,8 +32,7 @@ Played play_plan(const Evaluation& about, const WrapPlan& plan, const TrainingJo
     const Pricing pricing = pricing_of(job);
     const std::vector<CollectiveTime> collectives = collective_times(out.schedule, about.cluster, pricing);
     price(out.schedule, about.cluster, pricing, collectives, Bound::value, out.times);
-    OpTimes times = out.times;
-    play_with_overlap(out.schedule, about.cluster.gpu.constants.overlap.value, times, out.timeline);
+    play(out.schedule, out.times, about.cluster.gpu.constants.overlap.value, out.timeline);
     return out;
 }
 

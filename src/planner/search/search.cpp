@@ -7,33 +7,19 @@
 #include <set>
 
 #include "planner/search/answer.hpp"
-#include "planner/search/in_parallel.hpp"
-#include "planner/search/settings.hpp"
-#include "planner/training_schedule.hpp"
+#include "planner/search/setting_table.hpp"
 
 namespace fsdplan {
 namespace {
 
+constexpr double first_part = 0.4;              // of the work, until a plan fits by what it allocates
 constexpr int most_rounds = 4;                  // of searching with less memory
 constexpr int most_improvements = 3;            // between what fitted and what did not
 constexpr std::size_t verified_in_a_round = 6;  // plans whose reserved memory is looked at
 constexpr std::size_t improved_settings = 2;
+constexpr int most_tightened = 24;             // ranges, for the proof alone
+constexpr double fine = 0.003;                 // of a step's time
 constexpr std::size_t looked_at_besides = 24;  // once a plan fits
-
-/// By row: whether forward calls the module or one below it; empty when that is not known.
-std::vector<char> called_rows(const ForwardCalls& calls, const ModuleTree& tree) {
-    if (calls.empty()) {
-        return {};
-    }
-    std::vector<char> called(tree.size(), 0);
-    for (const ModuleIndex m : calls.module) {
-        for (auto row = static_cast<std::int32_t>(at(m)); row >= 0;
-             row = tree.parent[static_cast<std::size_t>(row)]) {
-            called[static_cast<std::size_t>(row)] = 1;
-        }
-    }
-    return called;
-}
 
 /// What is left to the allocator.
 std::int64_t allocated_budget(const SearchQuestion& question) {
@@ -47,19 +33,21 @@ public:
     explicit Search(const SearchQuestion& question)
         : question_(question),
           facts_(facts_of(question.question.model, question.question.tree)),
+          settings_(question, facts_),
           exploration_(question, allocated_budget(question)),
           next_limit_(exploration_.limit()),
           budget_(exploration_.limit()) {}
 
     SearchResult run() {
-        for (const TrainingJob& job : question_.question.jobs) {
-            check(job, question_.question.cluster.gpus);
+        for (std::size_t s = 0; s < settings_.size(); ++s) {
+            order_.push_back(s);
         }
-        make_settings();
+        std::ranges::stable_sort(order_, {}, [&](std::size_t s) { return least_cost(s); });
+        exploration_.spend(question_.check_reserve ? first_part : 1.0);
         start();
         finish_small();
         if (const Found* best = exploration_.best()) {
-            proof_.best = settings_[best->setting]->amount_of(best->cost);
+            proof_.best = settings_[best->setting].amount_of(best->cost);
         }
         if (question_.check_reserve) {
             fit_reserve();
@@ -70,8 +58,8 @@ public:
         prove();
         return answer_of({.question = question_,
                           .facts = facts_,
-                          .space = space_,
-                          .settings = settings_,
+                          .space = settings_.space(),
+                          .settings = settings_.settings(),
                           .exploration = exploration_,
                           .chosen = chosen_,
                           .bound_cost = bound_cost_,
@@ -79,62 +67,62 @@ public:
     }
 
 private:
-    const TrainingJob& first_job() const { return question_.question.jobs.front(); }
-
-    void make_settings() {
-        const std::vector<TrainingJob> jobs = jobs_to_search(question_);
-        const RuntimeInfo& info = runtime(first_job().runtime);
-        std::vector<Evaluation> distinct;  // by what they ask of the operators
-        std::vector<std::size_t> like(jobs.size());
-        for (std::size_t j = 0; j < jobs.size(); ++j) {
-            const Workload workload = workload_of(question_.question.tree, jobs[j], cluster().gpu);
-            const auto known = std::ranges::find(workloads_, workload);
-            like[j] = static_cast<std::size_t>(known - workloads_.begin());
-            if (known == workloads_.end()) {
-                workloads_.push_back(workload);
-                distinct.push_back(evaluation_of(question_.question, facts_, jobs[j], cluster()));
-            }
-        }
-        if (question_.free.units && info.has_units) {
-            const ForwardCalls& recorded = distinct.front().operators.calls;
-            space_ =
-                space_of(question_.question.tree,
-                         {.fold = question_.fold,
-                          .reshard = question_.free.reshard && !info.wraps_by_policy,
-                          .groups = question_.fold && !info.wraps_by_policy,
-                          .called = called_rows(recorded.empty() ? question_.question.tree.calls : recorded,
-                                                question_.question.tree)});
-        }
-        settings_.resize(jobs.size());
-        in_parallel(jobs.size(), [&](std::size_t j) {
-            settings_[j] = std::make_unique<Setting>(question_, space_, j, jobs[j],
-                                                     evaluation_like(distinct[like[j]], jobs[j]));
-        });
-        for (std::size_t j = 0; j < jobs.size(); ++j) {
-            order_.push_back(j);
-        }
-        std::ranges::stable_sort(order_, {}, [&](std::size_t s) { return least_cost(s); });
-    }
-
     const Cluster& cluster() const { return question_.question.cluster; }
     double least_cost(std::size_t setting) const {
-        return settings_[setting]->least_cost(exploration_.limit());
+        return settings_[setting].least_cost(exploration_.limit());
+    }
+    std::int64_t step_bound(std::size_t setting) const {
+        return settings_[setting].bound().step_ns(exploration_.limit());
+    }
+    double least_cost(const CheckpointRange& range) const {
+        return settings_.least_cost(range, exploration_.limit());
     }
 
-    /// Settings by their bounds; those that cannot be better than what was found are left.
+    /// Whether a number in the range may be worth more than those at its ends: the lower one takes too much
+    /// memory, and the numbers make a difference.
+    bool is_open(const CheckpointRange& range) const {
+        const bool enough = std::ranges::any_of(exploration_.found(), [&](const Found& one) {
+            return one.setting == range.fewer && exploration_.fits(one);
+        });
+        return !enough && settings_.width(range) > fine && least_cost(range) < exploration_.best_cost();
+    }
+
+    /// Halves the ranges that may hold something better than what was found, the most promising first.
+    void refine() {
+        const std::vector<CheckpointRange>& ranges = settings_.ranges();
+        while (true) {
+            std::optional<std::size_t> next;
+            for (std::size_t r = 0; r < ranges.size(); ++r) {
+                const bool better = !next || least_cost(ranges[r]) < least_cost(ranges[*next]);
+                next = better && is_open(ranges[r]) ? std::optional(r) : next;
+            }
+            if (!next || !exploration_.may_go_on(step_bound(ranges[*next].fewer))) {
+                return;
+            }
+            order_.push_back(settings_.halve(*next));
+            start(order_.back());
+        }
+    }
+
+    /// A setting, unless it cannot be better than what was found.
+    void start(std::size_t s) {
+        const bool worth = least_cost(s) < exploration_.best_cost();
+        if (worth && exploration_.may_go_on(step_bound(s)) && started_.insert(s).second) {
+            settings_[s].start(exploration_);
+        }
+    }
+
+    /// Settings by their bounds.
     void start() {
         for (const std::size_t s : order_) {
-            const bool worth = least_cost(s) < exploration_.best_cost();
-            if (worth && exploration_.may_go_on(settings_[s]->bound().step_ns(exploration_.limit())) &&
-                started_.insert(s).second) {
-                settings_[s]->start(exploration_);
-            }
+            start(s);
         }
+        refine();
         if (started_.empty() && !order_.empty()) {  // nothing can fit: as near as it goes
             const std::size_t s = *std::ranges::min_element(
-                order_, {}, [&](std::size_t one) { return settings_[one]->bound().floor_bytes(); });
+                order_, {}, [&](std::size_t one) { return settings_[one].bound().floor_bytes(); });
             started_.insert(s);
-            settings_[s]->start(exploration_);
+            settings_[s].start(exploration_);
         }
     }
 
@@ -160,7 +148,7 @@ private:
         for (std::size_t i = 0; i < std::min(ranked.size(), improved_settings); ++i) {
             const std::size_t s = ranked[i].second;
             if (best_of.empty() || least_cost(s) < exploration_.best_cost()) {
-                settings_[s]->improve(exploration_);
+                settings_[s].improve(exploration_);
             }
         }
     }
@@ -170,33 +158,66 @@ private:
         finished_.assign(settings_.size(), false);
         for (const std::size_t s : order_) {
             if (least_cost(s) < exploration_.best_cost() * (1.0 - question_.limits.gap) &&
-                exploration_.can_afford(settings_[s]->plans())) {
-                finished_[s] = settings_[s]->finish(question_.limits.gap, exploration_);
+                exploration_.can_afford(settings_[s].plans())) {
+                finished_[s] = settings_[s].finish(question_.limits.gap, exploration_);
             }
+        }
+    }
+
+    double least_left_cost(std::size_t setting) const {
+        // What a finished setting left undone it left because of its bound.
+        return finished_[setting] ? settings_[setting].left_cost() : least_cost(setting);
+    }
+
+    /// Ranges that alone keep the bound low are halved for what the numbers in them allow.
+    void tighten() {
+        finished_.resize(settings_.size(), false);
+        double bound = exploration_.best_cost();
+        for (std::size_t s = 0; s < settings_.size(); ++s) {
+            bound = std::min(bound, least_left_cost(s));
+        }
+        const std::vector<CheckpointRange>& ranges = settings_.ranges();
+        for (int halved = 0; halved < most_tightened && !ranges.empty(); ++halved) {
+            const auto least = std::ranges::min_element(
+                ranges, {}, [&](const CheckpointRange& range) { return least_cost(range); });
+            if (least_cost(*least) >= bound) {
+                return;
+            }
+            const std::size_t middle = settings_.halve(static_cast<std::size_t>(least - ranges.begin()));
+            finished_.push_back(false);
+            bound = std::min(bound, least_cost(middle));
         }
     }
 
     /// The bound under the limit at which the recommended plan fits.
     void prove() {
+        tighten();
         proof_.complete = true;
         bound_cost_ = exploration_.best_cost();
         for (std::size_t s = 0; s < settings_.size(); ++s) {
-            // What a finished setting left undone it left because of its bound.
-            const double least = finished_[s] ? settings_[s]->left_cost() : least_cost(s);
+            const double least = least_left_cost(s);
             const bool pruned = least >= exploration_.best_cost() * (1.0 - question_.limits.gap);
             proof_.settings_pruned += !finished_[s] && pruned ? 1 : 0;
             proof_.complete = proof_.complete && (finished_[s] || pruned);
             bound_cost_ = std::min(bound_cost_, least);
         }
-        proof_.settings = static_cast<std::int64_t>(settings_.size());
+        std::size_t settings = settings_.size();
+        for (const CheckpointRange& range : settings_.ranges()) {
+            const bool pruned = least_cost(range) >= exploration_.best_cost() * (1.0 - question_.limits.gap);
+            proof_.settings_pruned += pruned ? static_cast<std::int64_t>(range.numbers()) : 0;
+            proof_.complete = proof_.complete && pruned;
+            bound_cost_ = std::min(bound_cost_, least_cost(range));
+            settings += range.numbers();
+        }
+        proof_.settings = static_cast<std::int64_t>(settings);
         proof_.space = space_in_words(question_);
-        proof_.log10_plans = std::log10(static_cast<double>(settings_.size()));
-        for (const std::vector<Use>& uses : space_.uses) {
+        proof_.log10_plans = std::log10(static_cast<double>(settings));
+        for (const std::vector<Use>& uses : settings_.space().uses) {
             proof_.log10_plans += std::log10(static_cast<double>(uses.size()));
         }
         proof_.limit_bytes = exploration_.limit();
         proof_.floor_bytes = std::numeric_limits<std::int64_t>::max();
-        for (const std::unique_ptr<Setting>& setting : settings_) {
+        for (const std::unique_ptr<Setting>& setting : settings_.settings()) {
             proof_.floor_bytes = std::min(proof_.floor_bytes, setting->bound().floor_bytes());
         }
     }
@@ -207,6 +228,7 @@ private:
         bool fits = verify();
         for (int round = 0; round < most_rounds && !fits && may_search(); ++round) {
             exploration_.limit_to(next_limit_);
+            exploration_.spend(1.0 / (most_rounds + 1 - round));
             start();
             fits = verify();
         }
@@ -221,12 +243,14 @@ private:
                         : too_much_ <= enough       ? enough
                                                     : enough + (too_much_ - enough) / 2;
             }
+            exploration_.spend(1.0 / (most_improvements - round));
             search_up_to(limit);
             if (!verify()) {
                 too_much_ = std::min(too_much_, limit);
             }
         }
         look_at_rest();
+        exploration_.spend(1.0);
         exploration_.limit_to(chosen_ ? std::max(chosen_->score.allocated_bytes, verified_limit_)
                                       : next_limit_);
     }
@@ -256,7 +280,7 @@ private:
     }
 
     bool fits_with_reserve(const Found& one) {
-        const Setting& setting = *settings_[one.setting];
+        const Setting& setting = settings_[one.setting];
         const auto [known, added] = evaluated_.try_emplace({one.setting, one.pattern});
         if (added) {
             const PlanResult plan =
@@ -316,9 +340,7 @@ private:
 
     const SearchQuestion& question_;
     ModelFacts facts_;
-    Space space_;
-    std::vector<Workload> workloads_;
-    std::vector<std::unique_ptr<Setting>> settings_;
+    SettingTable settings_;
     std::vector<std::size_t> order_;  // by their bounds
     std::set<std::size_t> started_;
     Exploration exploration_;
@@ -337,6 +359,9 @@ private:
 }  // namespace
 
 SearchResult search(const SearchQuestion& question) {
+    for (const TrainingJob& job : question.question.jobs) {
+        check(job, question.question.cluster.gpus);
+    }
     return Search(question).run();
 }
 

@@ -25,6 +25,24 @@ Jobs each_with(const Jobs& jobs, const Variants& variants_of) {
     return out;
 }
 
+TrainingJob with_first_blocks(const TrainingJob& job, const ModuleTree& tree,
+                              std::span<const ModuleIndex> blocks) {
+    TrainingJob out = job;
+    out.activation_checkpointing.mode = ActivationCheckpointing::Mode::none;
+    out.activation_checkpointing.modules.clear();
+    for (const ModuleIndex block : blocks) {
+        out.activation_checkpointing.modules.push_back(tree.path(block));
+    }
+    return out;
+}
+
+std::vector<ModuleIndex> blocks_of(const TrainingJob& job, const ModuleTree& tree) {
+    TrainingJob all = job;
+    all.activation_checkpointing.mode = ActivationCheckpointing::Mode::blocks;
+    all.activation_checkpointing.modules.clear();
+    return all.activation_checkpointing.regions(tree);
+}
+
 /// Full sharding, and groups of each size that divides the ranks: the larger ones, which need less.
 Jobs with_meshes(const SearchQuestion& question, const TrainingJob& job) {
     const RuntimeInfo& info = runtime(job.runtime);
@@ -56,36 +74,42 @@ Jobs with_meshes(const SearchQuestion& question, const TrainingJob& job) {
     return out;
 }
 
+/// fully_shard may leave a node's share of the parameters after forward, so that backward gathers within
+/// nodes.
+Jobs with_node_reshard(const SearchQuestion& question, const TrainingJob& job) {
+    const std::int64_t node = question.question.cluster.gpus_per_node;
+    Jobs out{job};
+    if (!job.reshard_after_forward && node > 1 && job.mesh.shard > node && job.mesh.shard % node == 0) {
+        out.push_back(job);
+        out.back().reshard_after_forward = node;
+    }
+    return out;
+}
+
 Jobs with_checkpointing(const SearchQuestion& question, const TrainingJob& job) {
     using Mode = ActivationCheckpointing::Mode;
     Jobs out;
-    const auto add = [&](Mode mode, std::vector<std::string> modules) {
+    const auto add = [&](Mode mode) {
         TrainingJob other = job;
         other.activation_checkpointing.mode = mode;
-        other.activation_checkpointing.modules = std::move(modules);
+        other.activation_checkpointing.modules.clear();
         out.push_back(std::move(other));
     };
-    add(Mode::none, {});
+    add(Mode::none);
     const ModuleTree& tree = question.question.tree;
-    TrainingJob all = job;
-    all.activation_checkpointing.mode = Mode::blocks;
-    const std::vector<ModuleIndex> blocks = all.activation_checkpointing.regions(tree);
+    const std::vector<ModuleIndex> blocks = blocks_of(job, tree);
     if (blocks.empty()) {
         return out;
     }
     // The first blocks: their backward comes last, when the others' activations are gone.
     const std::size_t parts = blocks.size() >= 16 ? 8 : 4;
     for (std::size_t part = 1; part < parts && blocks.size() >= parts; ++part) {
-        std::vector<std::string> modules;
-        for (std::size_t b = 0; b < blocks.size() * part / parts; ++b) {
-            modules.push_back(tree.path(blocks[b]));
-        }
-        add(Mode::none, std::move(modules));
+        out.push_back(with_first_blocks(job, tree, std::span(blocks).first(blocks.size() * part / parts)));
     }
     if (question.question.model.operators) {
-        add(Mode::selective, {});
+        add(Mode::selective);
     }
-    add(Mode::blocks, {});
+    add(Mode::blocks);
     return out;
 }
 
@@ -125,10 +149,37 @@ std::vector<TrainingJob> jobs_to_search(const SearchQuestion& question) {
     if (question.free.mesh && runtime(question.question.jobs.front().runtime).has_units) {
         jobs = each_with(jobs, [&](const TrainingJob& job) { return with_meshes(question, job); });
     }
+    if (question.free.reshard && !runtime(question.question.jobs.front().runtime).wraps_by_policy) {
+        jobs = each_with(jobs, [&](const TrainingJob& job) { return with_node_reshard(question, job); });
+    }
     if (question.free.checkpointing) {
         jobs = each_with(jobs, [&](const TrainingJob& job) { return with_checkpointing(question, job); });
     }
     return jobs;
+}
+
+std::vector<CheckpointRange> checkpoint_ranges(const std::vector<TrainingJob>& jobs, const ModuleTree& tree) {
+    std::vector<CheckpointRange> out;
+    CheckpointRange range;
+    for (std::size_t j = 0; j < jobs.size(); ++j) {
+        const ActivationCheckpointing& how = jobs[j].activation_checkpointing;
+        if (how.mode == ActivationCheckpointing::Mode::selective) {
+            continue;
+        }
+        range.more = j;
+        range.more_blocks = how.regions(tree).size();
+        if (range.more_blocks > range.fewer_blocks + 1) {
+            out.push_back(range);
+        }
+        range.fewer = range.more;
+        range.fewer_blocks = range.more_blocks;
+    }
+    return out;
+}
+
+TrainingJob with_checkpointed(const TrainingJob& job, const ModuleTree& tree, std::size_t blocks) {
+    const std::vector<ModuleIndex> all = blocks_of(job, tree);
+    return with_first_blocks(job, tree, std::span(all).first(blocks));
 }
 
 std::vector<std::pair<std::string, std::string>> settings_of(const TrainingJob& job,
@@ -148,6 +199,10 @@ std::vector<std::pair<std::string, std::string>> settings_of(const TrainingJob& 
     add("accumulate", std::to_string(job.accumulate), std::to_string(base.accumulate));
     add("activation-checkpointing", name(job.activation_checkpointing), name(base.activation_checkpointing));
     add("optimizer", name(job.optimizer), name(base.optimizer));
+    const auto reshard = [](const TrainingJob& of) {
+        return of.reshard_after_forward ? std::to_string(*of.reshard_after_forward) : std::string("default");
+    };
+    add("reshard-after-forward", reshard(job), reshard(base));
     add("offload", job.offload ? "true" : "false", base.offload ? "true" : "false");
     add("forward-prefetch", job.forward_prefetch ? "true" : "false",
         base.forward_prefetch ? "true" : "false");
@@ -171,15 +226,16 @@ std::string space_in_words(const SearchQuestion& question) {
             (calls ? ", also 2, 4 or 8 blocks and up to 3 other neighbours in one call" : ""));
     }
     if (question.free.reshard) {
-        add(calls ? "reshard_after_forward: a unit's own, for 0, 1/4, 1/2, 3/4 or all of like units"
+        add(calls ? "reshard_after_forward: a unit's own, for 0, 1/4, 1/2, 3/4 or all of like units, the "
+                    "others "
+                    "into all ranks or a node's"
                   : "reshard after forward: all or none");
     }
     if (question.free.mesh) {
         add("mesh: full sharding and the larger sizes of groups that divide the ranks");
     }
     if (question.free.checkpointing) {
-        add("checkpointing: none, selective, or the first blocks in steps of an eighth (below 16: a "
-            "quarter)");
+        add("checkpointing: none, selective, or the first blocks, any number");
     }
     if (question.free.batch) {
         add("micro-batch: all that divide " + std::to_string(job.batch * job.accumulate) +

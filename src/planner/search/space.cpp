@@ -12,6 +12,7 @@ namespace {
 constexpr std::size_t longest_run = 3;                   // of neighbours outside of blocks in one call
 constexpr std::array<std::int32_t, 3> several{2, 4, 8};  // blocks in one call
 constexpr std::int32_t few_units = 8;                    // below, no fractions of them are kept
+constexpr std::size_t most_kinds_named = 8;              // in a label
 
 ModuleIndex row(std::size_t m) {
     return static_cast<ModuleIndex>(m);
@@ -406,7 +407,7 @@ PolicySpec policy_of(const ModuleTree& tree, const Space& space, const Pattern& 
 }
 
 std::string pattern_label(const ModuleTree& tree, const Space& space, const Pattern& pattern) {
-    std::string text;
+    std::vector<std::pair<std::string, int>> kinds;  // of units, and how many slots read alike
     for (std::size_t s = space.slots.size(); s-- > 0;) {
         const Slot& slot = space.slots[s];
         const Use use = space.uses[s][pattern[s]];
@@ -430,7 +431,20 @@ std::string pattern_label(const ModuleTree& tree, const Space& space, const Patt
         if (use.kept > 0) {
             names += use.kept == units ? " (kept)" : " (last " + std::to_string(use.kept) + " kept)";
         }
-        text += (text.empty() ? "" : ", ") + names;
+        const auto known = std::ranges::find(kinds, names, &std::pair<std::string, int>::first);
+        if (known == kinds.end()) {
+            kinds.emplace_back(std::move(names), 1);
+        } else {
+            ++known->second;
+        }
+    }
+    std::string text;
+    for (std::size_t k = 0; k < std::min(kinds.size(), most_kinds_named); ++k) {
+        const auto& [names, slots] = kinds[k];
+        text += (k == 0 ? "" : ", ") + names + (slots > 1 ? " (" + std::to_string(slots) + " kinds)" : "");
+    }
+    if (kinds.size() > most_kinds_named) {
+        text += ", and " + std::to_string(kinds.size() - most_kinds_named) + " more kinds";
     }
     return text.empty() ? "the whole model as one unit" : text;
 }

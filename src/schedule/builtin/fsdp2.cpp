@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <array>
+#include <utility>
 
 #include "schedule/fsdp2_gather.hpp"
 #include "schedule/fsdp2_gradient.hpp"
@@ -17,6 +18,21 @@ namespace {
 using namespace fsdp2;
 
 constexpr std::int32_t pre_backward_hook = 0;
+
+/// The order of Module._apply: children in front of what is around them.
+std::vector<ModuleIndex> children_first(const ModuleTree& tree) {
+    std::vector<ModuleIndex> out;
+    std::vector<ModuleIndex> around;
+    for (std::size_t row = 0; row < tree.size(); ++row) {
+        while (!around.empty() && static_cast<std::int32_t>(at(around.back())) != tree.parent[row]) {
+            out.push_back(around.back());
+            around.pop_back();
+        }
+        around.push_back(static_cast<ModuleIndex>(row));
+    }
+    out.insert(out.end(), around.rbegin(), around.rend());
+    return out;
+}
 
 class Fsdp2 final : public UnitRuntime {
 public:
@@ -39,10 +55,31 @@ public:
 
     void run() { loop_.run(*this); }
 
+    // Parameters come from the meta device, those of a module's children in front of its own. A tied one
+    // comes anew in each of its slots, whereupon the one before is gone.
     void begin() override {
-        for (Group& g : groups_) {
+        std::vector<const Member*> member_of(place_.size(), nullptr);
+        for (const Group& g : groups_) {
             for (const Member& m : g.members) {
-                emit_.allocate(m.shard);
+                member_of[at(m.tensor)] = &m;
+            }
+        }
+        std::vector<int> left(place_.size(), 0);  // slots
+        for (const TensorIndex t : loop_.tree.parameter) {
+            ++left[at(t)];
+        }
+        std::vector<std::int32_t> before(place_.size(), -1);
+        for (const ModuleIndex module : children_first(loop_.tree)) {
+            for (const TensorIndex t : loop_.tree.parameters(module)) {
+                if (const Member* m = member_of[at(t)]) {
+                    const bool last = --left[at(t)] == 0;
+                    const std::int32_t here = last ? m->shard : emit_.buffer(emit_.at(m->shard));
+                    emit_.allocate(here);
+                    if (before[at(t)] >= 0) {
+                        emit_.release(before[at(t)]);
+                    }
+                    before[at(t)] = here;
+                }
             }
         }
     }
@@ -191,31 +228,39 @@ public:
     void optimizer_step() override {
         emit_.host(HostWork::optimizer, -1);
         LocalParameters local;
-        for (Group& g : groups_) {
-            for (Member& m : g.members) {
-                if (m.has_sharded_gradient) {
-                    const LocalParameter parameter{.numel = m.owned_numel,
-                                                   .dtype = m.orig,
-                                                   .shape = loop_.tree.tensors[at(m.tensor)].shape,
-                                                   .ranks = job_.mesh.shard};
-                    if (!m.has_states) {
-                        create_states(emit_, job_, parameter);
-                        m.has_states = true;
-                    }
-                    local.add(parameter);
-                }
+        std::vector<char> stepped(place_.size(), 0);
+        for (const TensorIndex t : loop_.tree.parameter) {  // the order of model.parameters()
+            Member* m = member(t);
+            if (m == nullptr || !m->has_sharded_gradient || std::exchange(stepped[at(t)], 1) != 0) {
+                continue;
             }
+            const LocalParameter parameter{.numel = m->owned_numel,
+                                           .dtype = m->orig,
+                                           .shape = loop_.tree.tensors[at(t)].shape,
+                                           .ranks = job_.mesh.shard};
+            if (!m->has_states) {
+                create_states(emit_, job_, parameter);
+                m->has_states = true;
+            }
+            local.add(parameter);
         }
         emit_optimizer(emit_, job_, local, loop_.multiprocessors());
     }
 
     void zero_grad() override {
-        for (Group& g : groups_) {
-            emit_.release(g.sharded_gradient);
-            g.has_sharded_gradient = false;
-            for (Member& m : g.members) {
-                m.has_sharded_gradient = false;
+        // The parameters of a group share one storage, which goes with the last of them.
+        std::vector<Group*> by_last;
+        for (const TensorIndex t : loop_.tree.parameter) {
+            if (Member* m = member(t)) {
+                m->has_sharded_gradient = false;
+                Group& g = group(loop_.unit_of(t));
+                std::erase(by_last, &g);
+                by_last.push_back(&g);
             }
+        }
+        for (Group* g : by_last) {
+            emit_.release(g->sharded_gradient);
+            g->has_sharded_gradient = false;
         }
     }
 

@@ -72,7 +72,7 @@ void one_by_one(OptimizerStep& step) {
 }
 
 /// Parameters with several dimensions, or those without.
-void foreach (OptimizerStep& step, bool factored, std::vector<Temporary> & variances) {
+void foreach (OptimizerStep& step, bool factored, OptimizerStep::TemporaryList & variances) {
     std::vector<const LocalParameter*> group;
     for (const LocalParameter& p : step.parameters()) {
         if (is_factored(p) == factored) {
@@ -80,9 +80,9 @@ void foreach (OptimizerStep& step, bool factored, std::vector<Temporary> & varia
         }
     }
     const auto for_each = [&](auto&& allocate) {
-        std::vector<Temporary> out;
+        OptimizerStep::TemporaryList out;
         for (const LocalParameter* p : group) {
-            out.push_back(allocate(*p));
+            out.add(allocate(*p));
         }
         return out;
     };
@@ -102,7 +102,7 @@ void foreach (OptimizerStep& step, bool factored, std::vector<Temporary> & varia
 }
 
 void by_foreach(OptimizerStep& step) {
-    std::vector<Temporary> variances;
+    OptimizerStep::TemporaryList variances;
     const bool factored_first = is_factored(step.parameters().front());
     for (const bool factored : {factored_first, !factored_first}) {
         if (std::ranges::any_of(step.parameters(),

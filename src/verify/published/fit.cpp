@@ -123,7 +123,7 @@ double error_of(const TimedRun& timed, const GpuConstants& constants) {
     OpTimes times;
     Timeline timeline;
     price(schedule, cluster, pricing, collective_times(schedule, cluster, pricing), Bound::value, times);
-    play_with_overlap(schedule, constants.overlap.value, times, timeline);
+    play(schedule, times, constants.overlap.value, timeline);
     const std::int64_t step_ns = iteration_times(schedule, timeline, {}).back().ns();
     const auto ranks = pricing.mesh.ranks();
     const std::int64_t expected =
