@@ -92,6 +92,14 @@ void play_fsdp2_load(CallPlayer& player);
 /// The step counter of a parameter.
 constexpr std::int64_t step_bytes = 4;
 
+/// Where a tensor lies in the flat parameters.
+struct PlacedTensor {
+    const StateUnit* unit = nullptr;  ///< nullptr: in none
+    std::int64_t offset = 0;          ///< in elements
+};
+/// One for each tensor of the layout, which must outlive them.
+std::vector<PlacedTensor> placements(const StateLayout& layout);
+
 /// Tensors with optimizer states, in the order of the state dict that holds them.
 std::vector<std::size_t> optimizer_order(const StateLayout& layout);
 

@@ -56,23 +56,21 @@ private:
 
     /// Aliases of the flat shards; with original parameters also under their names.
     void save_local() {
+        const std::vector<PlacedTensor> placed = placements(layout_);
         for (const StateUnit& unit : layout_.units) {
             player_.send(StateOperation::object_all_gather);
             const std::int64_t rank = layout_.shard_rank(player_.rank);
             player_.hand_over(
                 bytes_of(local_numel(0, unit.aligned_numel, unit.shard_numel, rank), unit.dtype).count);
             for (std::size_t i = 0; layout_.use_orig_params && i < unit.entries.size(); ++i) {
-                player_.hand_over(local_bytes(unit, layout_.entries[unit.entries[i]].tensor, rank));
+                const std::size_t tensor = layout_.entries[unit.entries[i]].tensor;
+                const std::int64_t numel = layout_.tensors[tensor].numel();
+                player_.hand_over(
+                    bytes_of(local_numel(placed[tensor].offset, numel, unit.shard_numel, rank), unit.dtype)
+                        .count);
             }
         }
         hand_over_rest();
-    }
-
-    std::int64_t local_bytes(const StateUnit& unit, std::size_t tensor, std::int64_t rank) const {
-        const auto place = static_cast<std::size_t>(
-            std::find(unit.tensors.begin(), unit.tensors.end(), tensor) - unit.tensors.begin());
-        const std::int64_t numel = layout_.tensors[tensor].numel();
-        return bytes_of(local_numel(unit.offsets[place], numel, unit.shard_numel, rank), unit.dtype).count;
     }
 
     void open(const StateUnit& unit) {

@@ -46,15 +46,10 @@ private:
 
     /// The units in the order in which their first state is met.
     std::vector<const StateUnit*> order() const {
-        std::vector<const StateUnit*> unit_of(layout_.tensors.size(), nullptr);
-        for (const StateUnit& unit : layout_.units) {
-            for (const std::size_t t : unit.tensors) {
-                unit_of[t] = &unit;
-            }
-        }
+        const std::vector<PlacedTensor> placed = placements(layout_);
         std::vector<const StateUnit*> units;
         for (const std::size_t t : optimizer_order(layout_)) {
-            const StateUnit* unit = unit_of[t];
+            const StateUnit* unit = placed[t].unit;
             if (unit != nullptr && (units.empty() || units.back() != unit)) {
                 units.push_back(unit);
             }
@@ -195,9 +190,10 @@ public:
             }
             return;
         }
+        const std::vector<PlacedTensor> placed = placements(layout_);
         for (std::size_t t = 0; t < layout_.tensors.size(); ++t) {
-            if (const StateUnit* unit = unit_of(t); unit != nullptr && has_states(layout_, t)) {
-                load_by_name(t, *unit);
+            if (placed[t].unit != nullptr && has_states(layout_, t)) {
+                load_by_name(t, placed[t]);
             }
         }
     }
@@ -205,18 +201,6 @@ public:
 private:
     bool broadcasts() const { return player_.request.form == Form::full && player_.request.rank0_only; }
     bool gathers() const { return player_.request.form == Form::sharded && layout_.sharded; }
-
-    const StateUnit* unit_of(std::size_t tensor) {
-        if (units_.empty()) {
-            units_.assign(layout_.tensors.size(), nullptr);
-            for (const StateUnit& unit : layout_.units) {
-                for (const std::size_t t : unit.tensors) {
-                    units_[t] = &unit;
-                }
-            }
-        }
-        return units_[tensor];
-    }
 
     /// What arrives of one tensor's states, and how much memory that takes.
     std::int64_t receive(std::size_t t) {
@@ -246,14 +230,13 @@ private:
         return gathered;
     }
 
-    void load_by_name(std::size_t t, const StateUnit& unit) {
+    void load_by_name(std::size_t t, const PlacedTensor& placed) {
         const std::int64_t received = receive(t);
         const StateTensor& tensor = layout_.tensors[t];
         std::int64_t piece = tensor.bytes();
         if (layout_.sharded) {
-            const auto place = static_cast<std::size_t>(
-                std::find(unit.tensors.begin(), unit.tensors.end(), t) - unit.tensors.begin());
-            piece = bytes_of(local_numel(unit.offsets[place], tensor.numel(), unit.shard_numel,
+            const StateUnit& unit = *placed.unit;
+            piece = bytes_of(local_numel(placed.offset, tensor.numel(), unit.shard_numel,
                                          layout_.shard_rank(player_.rank)),
                              unit.dtype)
                         .count;
@@ -307,7 +290,6 @@ private:
     CallPlayer& player_;
     const StateLayout& layout_;
     std::size_t kinds_;
-    std::vector<const StateUnit*> units_;
 };
 
 }  // namespace

@@ -143,9 +143,8 @@ private:
     }
 
     bool in_file(std::string_view name) const {
-        const auto& entries = saved_.from.layout.entries;
-        const auto found = std::ranges::find(entries, name, &StateEntry::name);
-        return found != entries.end() && saved_.has_name(*found);
+        const std::int64_t tensor = saved_.names.tensor(name);
+        return tensor >= 0 && saved_.has_name({std::string(name), static_cast<std::size_t>(tensor)});
     }
 
     /// Flat parameters of the same names and sizes, cut for the same number of ranks. With original

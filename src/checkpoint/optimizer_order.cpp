@@ -32,6 +32,16 @@ std::vector<std::size_t> by_name(const StateLayout& layout) {
 
 }  // namespace
 
+std::vector<PlacedTensor> placements(const StateLayout& layout) {
+    std::vector<PlacedTensor> out(layout.tensors.size());
+    for (const StateUnit& unit : layout.units) {
+        for (std::size_t i = 0; i < unit.tensors.size(); ++i) {
+            out[unit.tensors[i]] = {.unit = &unit, .offset = unit.offsets[i]};
+        }
+    }
+    return out;
+}
+
 std::vector<std::size_t> optimizer_order(const StateLayout& layout) {
     if (layout.runtime == StateRuntime::fsdp1 && layout.use_orig_params && layout.sharded) {
         return by_name(layout);

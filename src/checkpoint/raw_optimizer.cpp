@@ -1,6 +1,8 @@
 #include <algorithm>
 #include <set>
+#include <unordered_map>
 
+#include "checkpoint/call_player.hpp"
 #include "checkpoint/load_model.hpp"
 #include "checkpoint/load_optimizer.hpp"
 #include "wrap/flat_parameter.hpp"
@@ -35,7 +37,14 @@ public:
           route_(route),
           out_(out),
           names_(to.layout),
-          kinds_(static_cast<std::int64_t>(saved.from.layout.optimizer.tensors.size())) {}
+          rows_(optimizer_list(to.layout)),
+          placed_(placements(to.layout)),
+          saved_placed_(placements(saved.from.layout)),
+          kinds_(static_cast<std::int64_t>(saved.from.layout.optimizer.tensors.size())) {
+        for (std::size_t i = 0; i < rows_.size(); ++i) {
+            row_of_.emplace(rows_[i], i);
+        }
+    }
 
     std::optional<Failure> run() {
         if (auto failure = refused()) {
@@ -73,7 +82,7 @@ private:
                 return failure;
             }
         }
-        if (saved_.optimizer_list.size() != optimizer_list(to_.layout).size()) {
+        if (saved_.optimizer_list.size() != rows_.size()) {
             return on_all_ranks(to_, stage, "ValueError", "optimizer_group_size");
         }
         return misses_step(saved_, to_)
@@ -83,17 +92,16 @@ private:
 
     /// The keys of an unwrapped optimizer are numbers.
     std::optional<Failure> refused_by_dcp() const {
-        const std::vector<std::size_t> rows = optimizer_list(to_.layout);
         const bool same_kinds = missing_kinds(saved_, to_) == 0;
         if (saved_.keys != StateKeys::by_position || saved_.lists_units || !same_kinds) {
             return inside_dcp(to_, "load_model", "RuntimeError", "dcp_missing_key");
         }
-        for (std::size_t i = 0; i < rows.size(); ++i) {
+        for (std::size_t i = 0; i < rows_.size(); ++i) {
             if (i >= saved_.optimizer_list.size()) {
                 return inside_dcp(to_, "load_model", "RuntimeError", "dcp_missing_key");
             }
             if (saved_.from.layout.tensors[saved_.optimizer_list[i]].shape !=
-                to_.layout.tensors[rows[i]].shape) {
+                to_.layout.tensors[rows_[i]].shape) {
                 return inside_dcp(to_, "load_model", "ValueError", "dcp_size_mismatch");
             }
         }
@@ -120,8 +128,8 @@ private:
         const bool pieces =
             saved_.keys == StateKeys::by_position && layout.runtime == StateRuntime::fsdp1 && layout.sharded;
         if (pieces) {
-            const StateUnit& unit = *unit_of(layout, row);
-            const std::int64_t offset = offset_in(unit, row);
+            const StateUnit& unit = *saved_placed_[row].unit;
+            const std::int64_t offset = saved_placed_[row].offset;
             out.numel = local_numel(offset, tensor.numel(), unit.shard_numel, shard_rank);
             out.segments.front().begin = std::max<std::int64_t>(0, shard_rank * unit.shard_numel - offset);
             out.segments.front().numel = out.numel;
@@ -149,30 +157,15 @@ private:
         return out;
     }
 
-    static const StateUnit* unit_of(const StateLayout& layout, std::size_t tensor) {
-        for (const StateUnit& unit : layout.units) {
-            if (std::ranges::find(unit.tensors, tensor) != unit.tensors.end()) {
-                return &unit;
-            }
-        }
-        return nullptr;
-    }
-
-    static std::int64_t offset_in(const StateUnit& unit, std::size_t tensor) {
-        const auto place = std::ranges::find(unit.tensors, tensor) - unit.tensors.begin();
-        return unit.offsets[static_cast<std::size_t>(place)];
-    }
-
     // ---- whole parameters
 
     void judge_whole() {
-        const std::vector<std::size_t> rows = optimizer_list(to_.layout);
         if (lists_units(to_.layout)) {
-            return judge_whole_units(rows);
+            return judge_whole_units();
         }
-        for (std::size_t i = 0; i < rows.size(); ++i) {
-            const StateTensor& tensor = to_.layout.tensors[rows[i]];
-            const std::string_view name = names_.first(rows[i]);
+        for (std::size_t i = 0; i < rows_.size(); ++i) {
+            const StateTensor& tensor = to_.layout.tensors[rows_[i]];
+            const std::string_view name = names_.first(rows_[i]);
             const auto found = state(i, 0);
             if (!found) {
                 add_wrong_states(out_, saved_.states_per_tensor(), "absent");
@@ -184,9 +177,9 @@ private:
         }
     }
 
-    void judge_whole_units(const std::vector<std::size_t>& rows) {
-        for (std::size_t i = 0; i < rows.size(); ++i) {
-            judge_gathered(to_.layout.units[rows[i]], {state(i, 0)->segments});
+    void judge_whole_units() {
+        for (std::size_t i = 0; i < rows_.size(); ++i) {
+            judge_gathered(to_.layout.units[rows_[i]], {state(i, 0)->segments});
         }
     }
 
@@ -201,9 +194,8 @@ private:
     // ---- FSDP1: the next gather
 
     std::optional<Failure> gather_flat() {
-        const std::vector<std::size_t> rows = optimizer_list(to_.layout);
-        for (std::size_t i = 0; i < rows.size(); ++i) {
-            const StateUnit& unit = to_.layout.units[rows[i]];
+        for (std::size_t i = 0; i < rows_.size(); ++i) {
+            const StateUnit& unit = to_.layout.units[rows_[i]];
             RankFailures failures;
             std::vector<std::vector<Segment>> pieces;
             for (std::int64_t rank = 0; rank < to_.layout.mesh.shard; ++rank) {
@@ -223,17 +215,15 @@ private:
 
     /// Units in the order of the names with state; each wants all its parameters and its own sizes.
     std::optional<Failure> gather_by_name() {
-        const std::vector<std::size_t> rows = optimizer_list(to_.layout);
-        std::vector<std::pair<std::string_view, const StateUnit*>> order;
-        for (const std::size_t row : rows) {
-            order.emplace_back(names_.first(row), unit_of(to_.layout, row));
-        }
-        std::ranges::sort(order, {}, [](const auto& pair) { return pair.first; });
+        std::vector<std::size_t> order = rows_;
+        std::ranges::sort(order, {}, [&](std::size_t tensor) { return names_.first(tensor); });
         std::set<const StateUnit*> done;
-        for (const auto& [name, unit] : order) {
-            if (unit == nullptr || !any_state(name) || !done.insert(unit).second) {
+        for (const std::size_t tensor : order) {
+            const StateUnit* unit = placed_[tensor].unit;
+            if (unit == nullptr || done.contains(unit) || !any_state(tensor)) {
                 continue;
             }
+            done.insert(unit);
             if (auto failure = gather_unit(*unit)) {
                 return failure;
             }
@@ -241,14 +231,8 @@ private:
         return std::nullopt;
     }
 
-    std::size_t place_of(std::string_view name) const {
-        const std::vector<std::size_t> rows = optimizer_list(to_.layout);
-        const auto found = std::ranges::find(rows, name, [&](std::size_t row) { return names_.first(row); });
-        return static_cast<std::size_t>(found - rows.begin());
-    }
-
-    bool any_state(std::string_view name) const {
-        const std::size_t place = place_of(name);
+    bool any_state(std::size_t tensor) const {
+        const std::size_t place = row_of_.at(tensor);
         for (std::int64_t rank = 0; rank < to_.layout.mesh.shard; ++rank) {
             if (state(place, rank)) {
                 return true;
@@ -259,7 +243,7 @@ private:
 
     std::optional<Failure> gather_unit(const StateUnit& unit) {
         for (const std::size_t tensor : unit.tensors) {
-            if (to_.layout.tensors[tensor].trainable && !any_state(names_.first(tensor))) {
+            if (to_.layout.tensors[tensor].trainable && !any_state(tensor)) {
                 return unusable("RuntimeError", "optimizer_state_of_another_rank");
             }
         }
@@ -298,7 +282,7 @@ private:
                 continue;
             }
             wanted += here;
-            if (const auto piece = state(place_of(names_.first(unit.tensors[i])), rank)) {
+            if (const auto piece = state(row_of_.at(unit.tensors[i]), rank)) {
                 found += piece->numel;
                 out.insert(out.end(), piece->segments.begin(), piece->segments.end());
             }
@@ -342,6 +326,10 @@ private:
     const LoadRoute& route_;
     Compatibility& out_;
     Names names_;
+    std::vector<std::size_t> rows_;  // the target's optimizer list
+    std::unordered_map<std::size_t, std::size_t> row_of_;
+    std::vector<PlacedTensor> placed_;
+    std::vector<PlacedTensor> saved_placed_;
     std::int64_t kinds_;
 };
 
