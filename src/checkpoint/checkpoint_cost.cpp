@@ -21,7 +21,7 @@ Estimate duration(double seconds, double spread_down, double spread_up) {
     return {ns(seconds), ns(seconds / spread_down), ns(seconds * spread_up)};
 }
 
-bool is_whole_model_one(const CheckpointFormat& format) {
+bool saves_model_only(const CheckpointFormat& format) {
     return format.writer == CheckpointWriter::dcp_safetensors;
 }
 
@@ -55,7 +55,7 @@ public:
         : question_(question), layout_(question.layout), cluster_(question.cluster), format_(format) {
         out_.format = &format;
         with_optimizer_ =
-            question.with_optimizer && !is_whole_model_one(format) && !layout_.optimizer.tensors.empty();
+            question.with_optimizer && !saves_model_only(format) && !layout_.optimizer.tensors.empty();
     }
 
     CheckpointCost run() {
@@ -202,7 +202,7 @@ private:
     }
 
     void traffic(const RankPass& one, bool saves, CheckpointPass& out) {
-        const bool by_dcp = format_.writer == CheckpointWriter::dcp || is_whole_model_one(format_);
+        const bool by_dcp = format_.writer == CheckpointWriter::dcp || saves_model_only(format_);
         out.collectives =
             static_cast<std::int64_t>(one.events.size() + (by_dcp ? dcp_events(!saves).size() : 0));
         std::map<std::tuple<StateOperation, std::int64_t>, std::int64_t> alike;
@@ -217,10 +217,7 @@ private:
         const double pcie = cluster_.gpu.pcie_bytes_per_s;
         std::int64_t copied = one.copied;
         if (saves) {  // what is still on the device goes through the host to the file
-            const bool writes = format_.writer != CheckpointWriter::rank0;
-            copied += writes || layout_.runtime != StateRuntime::plain
-                          ? std::max<std::int64_t>(one.on_device, 0)
-                          : one.returned;
+            copied += std::max<std::int64_t>(one.on_device, 0);
         }
         if (pcie > 0) {
             out.copy_ns = duration(static_cast<double>(copied) / pcie, 1.0, slow_copy);

@@ -28,7 +28,7 @@ void report(const Failure& failure, Compatibility& out) {
 Failure with_ranks(Failure failure, const std::vector<std::int64_t>& more) {
     failure.ranks.insert(failure.ranks.end(), more.begin(), more.end());
     std::ranges::sort(failure.ranks);
-    failure.ranks.erase(std::ranges::unique(failure.ranks).begin(), failure.ranks.end());
+    failure.ranks.erase(std::unique(failure.ranks.begin(), failure.ranks.end()), failure.ranks.end());
     return failure;
 }
 

@@ -184,7 +184,7 @@ public:
         if (broadcasts()) {
             player_.send(StateOperation::object_broadcast);
         }
-        if (layout_.runtime != StateRuntime::fsdp1 || !layout_.use_orig_params) {
+        if (!layout_.use_orig_params) {
             for (const StateUnit& unit : layout_.units) {
                 load_flat(unit);
             }
