@@ -5,6 +5,7 @@
 #include <map>
 
 #include "fsdplan/schedule.hpp"
+#include "model/attribute_path.hpp"
 #include "model/builder.hpp"
 
 namespace fsdplan {
@@ -96,6 +97,10 @@ StateDictKnobs state_dict_knobs(const json::Value& side, const json::Value& defa
 RecordedStateModel::RecordedStateModel(const json::Value& model) {
     for (const json::Value row : model.at("tensors").elements()) {
         Listed tensor{.name = std::string(row.at("name").string())};
+        const bool known = std::ranges::find(tensors_, tensor.name, &Listed::name) != tensors_.end();
+        if (!is_attribute_path(tensor.name) || known) {
+            row.at("name").fail("the path of a tensor that is not listed yet");
+        }
         for (const json::Value size : row.at("shape").elements()) {
             tensor.shape.push_back(size.integer(0, largest_total));
         }
@@ -103,6 +108,16 @@ RecordedStateModel::RecordedStateModel(const json::Value& model) {
         tensors_.push_back(std::move(tensor));
     }
     tied_pair_ = model.at("tied_pair").strings();
+    const auto place = [&](const std::string& name) {
+        return std::ranges::find(tensors_, name, &Listed::name);
+    };
+    const auto is_parameter = [&](const std::string& name) {
+        return place(name) != tensors_.end() && !place(name)->is_buffer;
+    };
+    if (tied_pair_.size() != 2 || !std::ranges::all_of(tied_pair_, is_parameter) ||
+        place(tied_pair_[0]) >= place(tied_pair_[1])) {
+        model.at("tied_pair").fail("two parameters of the list, in its order");
+    }
     for (const json::Value wrap : model.at("wraps").members()) {
         constexpr std::string_view only = " (FSDP1 only)";
         std::vector<Wrapped> patterns;
@@ -162,7 +177,7 @@ ModelGraph RecordedStateModel::graph(const StateDictKnobs& knobs) const {
         }
         return scope;
     };
-    const std::string tied = knobs.tied && tied_pair_.size() == 2 ? tied_pair_[1] : std::string();
+    const std::string tied = knobs.tied ? tied_pair_[1] : std::string();
     for (const Listed& tensor : with_blocks(knobs.blocks)) {
         const std::vector<std::string> parts = parts_of(tensor.name);
         const Scope scope = scope_at(std::span(parts).first(parts.size() - 1));
@@ -187,8 +202,12 @@ PolicySpec RecordedStateModel::policy(const ModuleTree& tree, const StateDictKno
     PolicySpec spec;
     spec.kind = PolicySpec::Kind::calls;
     const auto wrap = std::ranges::find(wraps_, knobs.wrap, [](const auto& entry) { return entry.first; });
+    if (wrap == wraps_.end()) {
+        throw Error(ErrorKind::input, "model/wraps",
+                    "the recording does not say what \"" + knobs.wrap + "\" is");
+    }
     std::vector<std::size_t> rows;
-    for (std::size_t m = 1; wrap != wraps_.end() && m < tree.size(); ++m) {
+    for (std::size_t m = 1; m < tree.size(); ++m) {
         const std::string path = tree.path(static_cast<ModuleIndex>(m));
         if (std::ranges::any_of(wrap->second, [&](const Wrapped& wrapped) {
                 return path_matches(wrapped.pattern, path) && (knobs.fsdp == 1 || !wrapped.fsdp1_only);

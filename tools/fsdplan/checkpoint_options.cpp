@@ -33,10 +33,10 @@ bool truth(const std::string& text, const std::string& key) {
 std::int64_t ranks_of(const std::string& text) {
     std::int64_t value = 0;
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-    constexpr std::int64_t most = 1'000'000;
+    constexpr std::int64_t most = 16'384;
     if (error != std::errc() || end != text.data() + text.size() || value < 1 || value > most) {
         throw Error(ErrorKind::input, load_into,
-                    "world: expected a number of ranks from 1 to 1000000, found \"" + text + "\"");
+                    "world: expected a number of ranks from 1 to 16384, found \"" + text + "\"");
     }
     return value;
 }
