@@ -19,34 +19,35 @@ struct DTypeName {
     DType dtype;
 };
 
+// In the order in which the library writes the tensors of a file.
 constexpr std::array dtype_table{
-    DTypeName{"BOOL", DType::boolean},
-    DTypeName{"U8", DType::uint8},
-    DTypeName{"I8", DType::int8},
-    DTypeName{"I16", DType::int16},
-    DTypeName{"U16", DType::uint16},
-    DTypeName{"I32", DType::int32},
-    DTypeName{"U32", DType::uint32},
-    DTypeName{"I64", DType::int64},
     DTypeName{"U64", DType::uint64},
-    DTypeName{"F16", DType::float16},
-    DTypeName{"BF16", DType::bfloat16},
-    DTypeName{"F32", DType::float32},
+    DTypeName{"I64", DType::int64},
     DTypeName{"F64", DType::float64},
     DTypeName{"C64", DType::complex64},
+    DTypeName{"F32", DType::float32},
+    DTypeName{"U32", DType::uint32},
+    DTypeName{"I32", DType::int32},
+    DTypeName{"BF16", DType::bfloat16},
+    DTypeName{"F16", DType::float16},
+    DTypeName{"U16", DType::uint16},
+    DTypeName{"I16", DType::int16},
+    DTypeName{"F8_E5M2FNUZ", DType::float8_e5m2fnuz},
+    DTypeName{"F8_E4M3FNUZ", DType::float8_e4m3fnuz},
+    DTypeName{"F8_E8M0", DType::float8_e8m0fnu},
     DTypeName{"F8_E4M3", DType::float8_e4m3fn},
     DTypeName{"F8_E5M2", DType::float8_e5m2},
-    DTypeName{"F8_E8M0", DType::float8_e8m0fnu},
-    DTypeName{"F8_E4M3FNUZ", DType::float8_e4m3fnuz},
-    DTypeName{"F8_E5M2FNUZ", DType::float8_e5m2fnuz},
-    DTypeName{"F4", DType::float4_e2m1fn},
-    DTypeName{"F6_E2M3", DType::float6_e2m3fn},
+    DTypeName{"I8", DType::int8},
+    DTypeName{"U8", DType::uint8},
     DTypeName{"F6_E3M2", DType::float6_e3m2fn},
+    DTypeName{"F6_E2M3", DType::float6_e2m3fn},
+    DTypeName{"F4", DType::float4_e2m1fn},
+    DTypeName{"BOOL", DType::boolean},
 };
 
 DType dtype_of(json::Value value) {
-    const auto found = std::ranges::find(dtype_table, value.string(), &DTypeName::name);
-    if (found == dtype_table.end()) {
+    const std::optional<DType> dtype = dtype_of_safetensors(value.string());
+    if (!dtype) {
         std::vector<std::string> known;
         for (const DTypeName& row : dtype_table) {
             known.emplace_back(row.name);
@@ -54,7 +55,7 @@ DType dtype_of(json::Value value) {
         throw Error(ErrorKind::input, value.where(),
                     "unknown dtype " + value.shown() + did_you_mean(value.string(), known));
     }
-    return found->dtype;
+    return *dtype;
 }
 
 /// Bytes of the tensor's data.
@@ -93,10 +94,12 @@ Range range_of(json::Value entry) {
     return {.begin = begin, .end = end, .entry = entry};
 }
 
-void check_metadata(json::Value metadata) {
+std::vector<std::pair<std::string, std::string>> read_metadata(json::Value metadata) {
+    std::vector<std::pair<std::string, std::string>> out;
     for (const json::Value value : metadata.members()) {
-        value.string();
+        out.emplace_back(value.key(), value.string());
     }
+    return out;
 }
 
 StoredTensor read_entry(json::Value entry, std::vector<Range>& ranges) {
@@ -114,6 +117,7 @@ StoredTensor read_entry(json::Value entry, std::vector<Range>& ranges) {
                     "data_offsets span " + std::to_string(range.end - range.begin) +
                         " bytes, but shape and dtype make " + std::to_string(bytes));
     }
+    stored.begin = range.begin;
     ranges.push_back(range);
     return stored;
 }
@@ -161,6 +165,17 @@ std::string header_text(const std::filesystem::path& path, const std::string& sh
 
 }  // namespace
 
+std::optional<DType> dtype_of_safetensors(std::string_view name) {
+    const auto found = std::ranges::find(dtype_table, name, &DTypeName::name);
+    return found == dtype_table.end() ? std::nullopt : std::optional(found->dtype);
+}
+
+SafetensorsDType safetensors_dtype(DType dtype) {
+    const auto found = std::ranges::find(dtype_table, dtype, &DTypeName::dtype);
+    const auto place = static_cast<std::size_t>(found - dtype_table.begin());
+    return {.name = found == dtype_table.end() ? std::string_view() : found->name, .place = place};
+}
+
 SafetensorsHeader read_safetensors_header(const std::filesystem::path& path, const std::string& shown) {
     const std::uintmax_t size = size_of_file(path);
     const std::string text = header_text(path, shown, size);
@@ -171,13 +186,19 @@ SafetensorsHeader read_safetensors_header(const std::filesystem::path& path, con
     ranges.reserve(document.root().size());
     for (const json::Value entry : document.root().members()) {
         if (entry.key() == "__metadata__") {
-            check_metadata(entry);
+            header.metadata = read_metadata(entry);
         } else {
             header.tensors.push_back(read_entry(entry, ranges));
         }
     }
     header.declared = {end_of_tiling(ranges)};
-    header.present = {static_cast<std::int64_t>(size - length_bytes - text.size())};
+    header.data_begin = static_cast<std::int64_t>(length_bytes + text.size());
+    header.present = {static_cast<std::int64_t>(size) - header.data_begin};
+    if (header.present < header.declared && header.present > Bytes{0}) {
+        throw Error(ErrorKind::input, shown,
+                    "has " + std::to_string(header.present.count) + " of " +
+                        std::to_string(header.declared.count) + " bytes of data; is it cut off?");
+    }
     if (header.present > header.declared) {
         throw Error(ErrorKind::input, shown,
                     "has " + std::to_string((header.present - header.declared).count) +

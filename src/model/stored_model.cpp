@@ -57,7 +57,7 @@ ModelGraph stored_model(std::vector<StoredTensor> tensors, const std::filesystem
 
 void note_missing_data(std::size_t tensors, Bytes declared, Bytes present, ModelGraph& graph) {
     if (present < declared) {
-        graph.notes.push_back("data truncated: " + std::to_string(tensors) + " tensors have " +
+        graph.notes.push_back("data missing: " + std::to_string(tensors) + " tensors have " +
                               std::to_string(declared.count) + " bytes by the header, of which " +
                               std::to_string(present.count) + " are in the file; a plan needs none of them");
     }

@@ -102,8 +102,11 @@ Value delta_of(Eager& f, const Sizes& s, const Value& gradient) {
 Value efficient(Eager& f, const Value& q, const Value& k, const Value& v, const Value& bias, const Sizes& s,
                 bool causal) {
     constexpr std::int64_t block = 32;
-    constexpr std::int64_t tile = 64;
     const DType dtype = q.dtype();
+    constexpr std::int64_t widest_of_large_tile = 128;
+    constexpr std::int64_t narrowest_of_large_tile = 97;
+    const bool large = is_half(dtype) && s.dim >= narrowest_of_large_tile && s.dim <= widest_of_large_tile;
+    const std::int64_t tile = large ? 128 : 64;
     Values inputs{&q, &k, &v};
     if (bias) {
         inputs.push_back(&bias);
@@ -117,8 +120,8 @@ Value efficient(Eager& f, const Value& q, const Value& k, const Value& v, const 
         saved.insert(saved.begin(), &bias);
     }
     f.node({&out}, inputs, saved,
-           [s, dtype, causal, biased = bool(bias), q_shape = q.shape(), k_shape = k.shape()](Eager& e,
-                                                                                             Gradients& g) {
+           [s, dtype, causal, tile, biased = bool(bias), q_shape = q.shape(), k_shape = k.shape()](
+               Eager& e, Gradients& g) {
                Value of_q = e.run("_efficient_attention_backward", {q_shape, dtype}, {&g.of_output()},
                                   s.shape(dtype, causal), backward_products, kind_of(causal));
                Value of_k = e.also({k_shape, dtype});
@@ -252,8 +255,14 @@ Value eager(Eager& f, Value q, Value k, Value v, const Value& mask, bool capped)
     return f.view(mixed, Shape{batch, queries, count * dim});
 }
 
-Value window_mask(Eager& f, std::int64_t batch, std::int64_t sequence) {
-    return f.run("le", {{batch, 1, sequence, sequence}, DType::boolean}, {});
+// One condition after the other; all sequences read the same one.
+Value window_mask(Eager& f, std::int64_t sequence) {
+    const Result all{{1, 1, sequence, sequence}, DType::boolean};
+    Value within = f.run("gt", all, {});
+    const Value in_window = f.run("bitwise_and", all, {&within});
+    within.reset();
+    const Value causal = f.run("le", all, {});
+    return f.run("bitwise_and", all, {&in_window, &causal});
 }
 
 Value sdpa(Eager& f, Value q, Value k, Value v, const Value& mask, bool causal) {
@@ -272,7 +281,8 @@ Value sdpa(Eager& f, Value q, Value k, Value v, const Value& mask, bool causal) 
     } else if (s.heads != s.kv_heads) {
         out = written_out(f, q, k, v, s, causal);
     } else {
-        const Value bias = mask ? f.run("where", {mask.shape(), q.dtype()}, {&mask}) : Value();
+        const Shape each{s.batch, 1, s.queries, s.keys};
+        const Value bias = mask ? f.run("where", {each, q.dtype()}, {&mask}) : Value();
         out = efficient(f, q, k, v, bias, s, causal || mask);
     }
     return f.view(out, Shape{s.batch, s.queries, s.heads * s.dim});

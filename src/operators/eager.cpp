@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <iterator>
-#include <ranges>
 
 #include "operators/reduction.hpp"
 
@@ -423,8 +422,8 @@ void Eager::run_node(std::size_t n) {
     // The node's locals go in the reverse of the order in which they came, what it was called with then, and
     // what it has saved at last.
     std::vector<MemoryEvent> read;
-    for (const std::int32_t saved : std::views::reverse(node.saved)) {
-        read.push_back({Kind::unpack, saved});
+    for (auto saved = node.saved.rbegin(); saved != node.saved.rend(); ++saved) {
+        read.push_back({Kind::unpack, *saved});
     }
     events().insert(events().begin() + static_cast<std::ptrdiff_t>(computed), read.begin(), read.end());
     gradients.incoming_.clear();

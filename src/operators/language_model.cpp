@@ -39,7 +39,9 @@ Value self_attention(Eager& f, ModuleIndex m, const Value& x, const Around& arou
         Value k;
         Value q = projected(f, m, "q", x, sizes.heads);
         k = projected(f, m, "k", x, sizes.kv_heads);
-        v = attention::heads(f, layer::linear(f, child(f, m, "v_proj"), x), sizes.kv_heads, !around.is_eager);
+        // The kernel lays the gradient of v out as the projection wants it, unless heads were repeated.
+        const bool laid_out = !around.is_eager && !(around.mask && sizes.heads != sizes.kv_heads);
+        v = attention::heads(f, layer::linear(f, child(f, m, "v_proj"), x), sizes.kv_heads, laid_out);
         std::tie(q, k) = attention::rotate(f, q, k, around.rotation);
         const Value mixed = around.is_eager ? attention::eager(f, q, k, v, around.mask, sizes.capped_scores)
                                             : attention::sdpa(f, q, k, v, around.mask, true);
@@ -122,13 +124,15 @@ Value decoder_forward(Eager& f, ModuleIndex model, const Value& ids, const Decod
     if (around.is_eager) {
         around.mask = attention::eager_mask(f, ids.size(0), ids.size(1), hidden.dtype());
     } else if (sizes.window && *sizes.window <= ids.size(1) && !has_flash) {
-        around.mask = attention::window_mask(f, ids.size(0), ids.size(1));
+        around.mask = attention::window_mask(f, ids.size(1));
     }
     around.rotation = attention::rotation(f, child(f, model, "rotary_emb"), hidden, sizes.rotary_width);
+    const Value embedded = hidden;  // a name that forward keeps to its end
     for (const ModuleIndex m : f.tree().children(child(f, model, "layers"))) {
         hidden = decoder_layer(f, m, hidden, around);
     }
-    return norm(f, child(f, model, "norm"), hidden, sizes);
+    hidden = norm(f, child(f, model, "norm"), hidden, sizes);
+    return hidden;
 }
 
 }  // namespace fsdplan

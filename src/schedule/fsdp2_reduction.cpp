@@ -1,7 +1,5 @@
 #include "schedule/fsdp2_reduction.hpp"
 
-#include <ranges>
-
 #include "schedule/gradient_division.hpp"
 
 namespace fsdplan::fsdp2 {
@@ -97,9 +95,9 @@ std::int32_t Reductions::release_copied(const Group& g) {
     if (early && of_last_member) {
         kept_by_caller_ = gradients_.back().buffer;
     }
-    for (const Gradient& gradient : std::views::reverse(gradients_)) {  // as Python clears a list
-        if (gradient.source != last && gradient.source != kept_by_caller_) {
-            emit_.release(gradient.source);
+    for (auto gradient = gradients_.rbegin(); gradient != gradients_.rend(); ++gradient) {  // Python's order
+        if (gradient->source != last && gradient->source != kept_by_caller_) {
+            emit_.release(gradient->source);
         }
     }
     return last;

@@ -76,9 +76,9 @@ TEST(Pickle, TheLastOfEqualKeysCounts) {
 TEST(Pickle, RefusesWhatIsNoPlainDataAndNamesTheByte) {
     EXPECT_EQ(fault_of("\x80\x02"s + "cos\nsystem\n."),
               "x.pickle at byte 2: opcode 99; expected plain data: no classes, no calls, no byte strings");
-    EXPECT_EQ(fault_of("\x80\x05N."s), "x.pickle at byte 0: protocol 5; expected 2 to 4");
-    EXPECT_EQ(fault_of("(dp0\n."), "x.pickle at byte 0: is no pickle of protocol 2 to 4");
-    EXPECT_EQ(fault_of(""), "x.pickle at byte 0: is no pickle of protocol 2 to 4");
+    EXPECT_EQ(fault_of("\x80\x06N."s), "x.pickle at byte 0: protocol 6; expected 2 to 5");
+    EXPECT_EQ(fault_of("(dp0\n."), "x.pickle at byte 0: is no pickle of protocol 2 to 5");
+    EXPECT_EQ(fault_of(""), "x.pickle at byte 0: is no pickle of protocol 2 to 5");
 }
 
 TEST(Pickle, RefusesWhatDoesNotAddUp) {
@@ -93,8 +93,7 @@ TEST(Pickle, RefusesWhatDoesNotAddUp) {
     EXPECT_EQ(fault_of("\x80\x02}(Nu."s), "x.pickle at byte 5: a dict with a key without a value");
     EXPECT_EQ(fault_of("\x80\x02\x8a\x09"s + std::string(9, '\1') + "."),
               "x.pickle at byte 2: an integer of more than 64 bits");
-    EXPECT_EQ(fault_of("\x80\x02"s + std::string(1001, '(')),
-              "x.pickle at byte 1002: is nested deeper than 1000");
+    EXPECT_EQ(fault_of("\x80\x02"s + std::string(65, '(')), "x.pickle at byte 66: is nested deeper than 64");
 }
 
 TEST(Pickle, EveryCutOffPickleIsAnError) {
@@ -124,6 +123,65 @@ TEST(Pickle, AValueOfAnotherTypeIsAnErrorWithItsPlace) {
     } catch (const Error& error) {
         EXPECT_STREQ(error.what(), "x.pickle at byte 2: expected a string, found an integer");
     }
+}
+
+// What torch.save writes for an OrderedDict with a state, at protocol 2.
+const std::string ordered_dict =
+    "\x80\x02"
+    "ccollections\nOrderedDict\nq\x00)Rq\x01X\x01\x00\x00\x00wq\x02K\x07s}q\x03X\x01\x00\x00\x00mq\x04Nsb."s;
+
+TEST(PickleOfCalls, MakesNoCallAndKeepsContentsAndState) {
+    const pickle::Document document(ordered_dict, "x.pickle", pickle::Content::calls);
+    const Value call = document.root();
+    EXPECT_TRUE(call.calls("collections.OrderedDict"));
+    EXPECT_FALSE(call.calls("collections.OrderedDic"));
+    EXPECT_EQ(call.name(), "collections.OrderedDict");
+    EXPECT_EQ(call.arguments().size(), 0U);
+    ASSERT_TRUE(call.contents());
+    EXPECT_EQ(call.contents()->at("w").integer(), 7);
+    EXPECT_EQ(call.attribute_at("m").type(), Type::none);
+    EXPECT_FALSE(call.attribute("w"));
+    EXPECT_EQ(document.all(Type::name).size(), 1U);
+}
+
+TEST(PickleOfCalls, ReadsNamesBytesAndPersistentReferences) {
+    // Protocol 4: (STACK_GLOBAL "torch" "float32", b"ab", persistent ("storage",)).
+    const pickle::Document document(
+        "\x80\x04\x8c\x05torch\x8c\x07"
+        "float32\x93"
+        "C\x02"
+        "ab\x8c\x07storage\x85Q\x87."s,
+        "x.pickle", pickle::Content::calls);
+    const std::vector<Value> parts = document.root().elements();
+    EXPECT_TRUE(parts[0].is_name("torch.float32"));
+    EXPECT_EQ(parts[1].type(), Type::bytes);
+    EXPECT_EQ(parts[2].type(), Type::persistent);
+    EXPECT_EQ(parts[2].arguments().element(0).string(), "storage");
+}
+
+TEST(PickleOfCalls, RefusesWhatNoCheckpointHas) {
+    const auto fault = [](const std::string& bytes) {
+        try {
+            const pickle::Document document("\x80\x02"s + bytes, "x", pickle::Content::calls);
+        } catch (const Error& error) {
+            return std::string(error.what());
+        }
+        return "accepted"s;
+    };
+    EXPECT_EQ(fault("0."), "x at byte 2: opcode 48, which no checkpoint needs");
+    EXPECT_EQ(fault("cos\nsystem"), "x at byte 2: the pickle is cut off");
+    EXPECT_EQ(fault("N)\x93."), "x at byte 4: a name made of None");
+    EXPECT_EQ(fault("cos\nsystem\nNR."), "x at byte 14: a call with None in place of a tuple of arguments");
+    EXPECT_EQ(fault("N}b."), "x at byte 4: sets the state of None");
+    EXPECT_EQ(fault("cos\nsystem\n)RNNs]a."), "x at byte 19: adds to a dict as if it were a list");
+}
+
+TEST(Pickle, AListGrowsByManySmallSteps) {
+    std::string bytes = "\x80\x02]"s;
+    for (int i = 0; i < 1000; ++i) {
+        bytes += i % 2 == 0 ? "Na"s : "(NNe"s;
+    }
+    EXPECT_EQ(pickle::Document(bytes + ".", "x").root().elements().size(), 1500U);
 }
 
 }  // namespace

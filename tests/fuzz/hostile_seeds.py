@@ -1,6 +1,6 @@
 """Writes the inputs of tests/hostile as seeds of a fuzzer.
 
-usage: hostile_seeds.py checkpoint|module_tree|hf_config|log|diff FOLDER
+usage: hostile_seeds.py checkpoint|stored_checkpoint|module_tree|hf_config|log|diff FOLDER
 """
 
 import json
@@ -11,6 +11,7 @@ import tempfile
 sys.path.insert(0, str(pathlib.Path(__file__).parent.parent / "hostile"))
 import comparisons  # noqa: E402
 import gen  # noqa: E402
+import stored_checkpoints  # noqa: E402
 
 # The first byte of a seed of checkpoint_fuzz says what the others are.
 FILE, HEADER, HEADER_WITH_CONFIG, INDEX = (bytes([i]) for i in range(4))
@@ -46,6 +47,10 @@ def compared(folder, pattern):
     return [content for content in contents if len(content) <= LARGEST_SEED]
 
 
+def stored_checkpoint(_):
+    return [seed for seed in stored_checkpoints.seeds() if len(seed) <= LARGEST_SEED]
+
+
 def log(folder):
     return compared(folder, "comparisons_log_*") + compared(folder, "comparisons_lines_*")
 
@@ -55,7 +60,8 @@ def diff(folder):
     return [before + b"\0" + after for before, after in zip(results, results[1:])]
 
 
-SEEDS = {"checkpoint": checkpoint, "module_tree": module_tree, "hf_config": hf_config, "log": log, "diff": diff}
+SEEDS = {"checkpoint": checkpoint, "stored_checkpoint": stored_checkpoint, "module_tree": module_tree,
+         "hf_config": hf_config, "log": log, "diff": diff}
 
 
 def main(kind, out):

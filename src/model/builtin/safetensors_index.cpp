@@ -5,6 +5,7 @@
 #include <unordered_map>
 
 #include "base/file.hpp"
+#include "base/file_name.hpp"
 #include "base/json.hpp"
 #include "model/importer.hpp"
 #include "model/stored_model.hpp"
@@ -25,9 +26,7 @@ struct Placement {
 
 std::string_view plain_file_name(json::Value value) {
     const std::string_view file = value.string();
-    const bool plain = !file.empty() && file != "." && file != ".." &&
-                       file.find_first_of(std::string_view("/\\\0", 3)) == std::string_view::npos;
-    if (!plain) {
+    if (!is_plain_file_name(file)) {
         value.fail("the plain name of a file in the same folder");
     }
     return file;

@@ -31,11 +31,10 @@ public:
         const bool rebuilt = reducer_.rebuilt();
         const std::vector<ddp::Event> events = reducer_.forward(synchronised_);
         if (reducer_.rebuilt() != rebuilt) {
-            const std::vector<std::int32_t> old = std::move(buckets_);
-            buckets_ = new_buckets();  // before the old ones are gone
-            for (const std::int32_t bucket : old) {
+            for (const std::int32_t bucket : buckets_) {
                 emit.release(bucket);
             }
+            buckets_ = new_buckets();
         }
         issue(events);
         if (!events.empty()) {
