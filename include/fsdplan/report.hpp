@@ -1,11 +1,15 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "fsdplan/calibrate.hpp"
+#include "fsdplan/checkpoint_plan.hpp"
+#include "fsdplan/compatibility.hpp"
 #include "fsdplan/decode.hpp"
 #include "fsdplan/execute.hpp"
 #include "fsdplan/explain.hpp"
@@ -67,6 +71,27 @@ std::string json_report(const SweepQuestion& question, const MeasuredStep& resul
 std::string text_report(const Calibration& calibration);
 /// A calibration file, "format": "fsdplan.calibration": times, points and fits.
 std::string json_report(const Calibration& calibration, std::string_view version);
+
+/// A checkpoint that is loaded into another configuration.
+struct CheckpointLoad {
+    std::string save;  ///< names of the routes
+    std::string load;
+    Compatibility found;
+    std::string remedy;
+};
+struct CheckpointResult {
+    PlanResult plan;
+    CheckpointPlan checkpoint;
+    std::optional<CheckpointLoad> load;
+    std::optional<ShapeMismatch> mismatch;
+    std::vector<Assumption> assumptions;
+};
+/// What saving costs, for a terminal: the verdict, every format, the code of the one to choose, and what
+/// loading into another configuration does.
+std::string text_report(const SweepQuestion& question, const CheckpointResult& result);
+/// The same as JSON, `"command": "checkpoint"`.
+std::string json_report(const SweepQuestion& question, const CheckpointResult& result,
+                        std::string_view version);
 
 /// Throws Error(input) at `file` unless `json` is a result that this version can show: format, version, and
 /// every value that a report reads, with indices in range. Further keys are let through.

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "fsdplan/checkpoint_plan.hpp"
 #include "fsdplan/planner.hpp"
 
 // The fastest plan that fits, with a bound on what any other plan could do.
@@ -51,6 +52,8 @@ struct SearchQuestion {
     bool fold = true;
     bool check_reserve =
         true;  ///< plans have to fit with what the allocator reserves, not by their allocated peak alone
+    /// With a type, plans also have to fit while they save so.
+    CheckpointWish saving;
     SearchLimits limits;
     /// Called now and then; false stops the search, which then answers with the best so far.
     std::function<bool(const SearchProgress&)> proceed;
@@ -95,6 +98,8 @@ struct SearchResult {
     PlanResult closest;                     ///< what `recommended` is, or else needs least
     /// Of `closest`: what the device waits for in a step, longest first.
     std::vector<std::pair<Cause, std::int64_t>> waits;
+    /// Of `closest`; absent for a runtime whose checkpoints are not described.
+    std::optional<CheckpointPlan> checkpoint;
     std::vector<FrontierPoint> frontier;  ///< from the smallest to the fastest
     SearchProof proof;
     std::vector<Assumption> assumptions;

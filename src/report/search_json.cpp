@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "fsdplan/report.hpp"
+#include "report/checkpoint_parts.hpp"
 #include "report/json_parts.hpp"
 #include "report/json_plan.hpp"
 #include "report/wrap_plan_json.hpp"
@@ -70,6 +71,14 @@ std::string json_report(const SearchQuestion& asked, const SearchResult& result,
         out.end_object();
     }
     out.end_array();
+    out.key("checkpoint");
+    if (result.checkpoint) {
+        out.begin_object();
+        write_checkpoint(out, *result.checkpoint);
+        out.end_object();
+    } else {
+        out.null();
+    }
     out.key("code").begin_object();
     if (result.recommended && !result.recommended->code.fsdp1.empty()) {
         out.member("fsdp1", result.recommended->code.fsdp1);

@@ -5,6 +5,7 @@
 
 #include "base/quantity.hpp"
 #include "fsdplan/report.hpp"
+#include "report/checkpoint_parts.hpp"
 #include "report/plan_parts.hpp"
 #include "report/text_parts.hpp"
 
@@ -111,6 +112,14 @@ std::string code_lines(const SweepQuestion& question, const PlanResult& plan) {
                         : "\n" + code;
 }
 
+std::string saving_lines(const SearchResult& result) {
+    if (!result.checkpoint) {
+        return "\nSaving a checkpoint: DeepSpeed's own format, which is not described\n";
+    }
+    return "\n" + wrapped("Saving a checkpoint: " + result.checkpoint->verdict, 0) + "\n" +
+           checkpoint_table(*result.checkpoint);
+}
+
 }  // namespace
 
 std::string text_report(const SearchQuestion& asked, const SearchResult& result) {
@@ -122,7 +131,7 @@ std::string text_report(const SearchQuestion& asked, const SearchResult& result)
     out += units_line(plan) + problems(plan) + memory_table(plan) + traffic(plan);
     out += wait_lines(result);
     out += proof_lines(result, asked.objective) + next_lines(result.verdict);
-    out += other_lines(question, result);
+    out += other_lines(question, result) + saving_lines(result);
     return result.recommended ? out + code_lines(question, plan) : out;
 }
 

@@ -26,6 +26,7 @@ public:
             add_alternatives();
         }
         set_closest();
+        set_checkpoint();
         set_waits();
         set_frontier();
         set_verdict();
@@ -73,11 +74,22 @@ private:
         const WrapPlan units = out_.recommended->wrap;
         for (const TrainingJob& job : with_other_prefetching(setting.evaluation(), units, setting.job())) {
             PlanResult plan = evaluate(setting.evaluation(), units, job);
-            if (plan.fits == true && plan.step_ns.value < out_.recommended->step_ns.value) {
+            if (fits(plan, job) && plan.step_ns.value < out_.recommended->step_ns.value) {
                 finish(plan, job);
                 plan.label = out_.recommended->label;
                 out_.recommended = std::move(plan);
             }
+        }
+    }
+
+    bool fits(const PlanResult& plan, const TrainingJob& job) const {
+        return plan.fits == true && fits_while_saving(question_.question, job, plan, question_.saving);
+    }
+
+    void set_checkpoint() {
+        const TrainingJob& job = out_.jobs[out_.closest.job];
+        if (has_state_dicts(job)) {
+            out_.checkpoint = plan_checkpoint(question_.question, job, out_.closest, question_.saving);
         }
     }
 
@@ -93,7 +105,7 @@ private:
             taken.insert(one->setting);
             ++looked_at;
             PlanResult plan = full(*one);
-            if (plan.fits == true) {
+            if (fits(plan, out_.jobs[plan.job])) {
                 out_.alternatives.push_back(std::move(plan));
             }
         }
@@ -155,6 +167,11 @@ private:
     void set_verdict() {
         const PlanResult& plan = out_.closest;
         out_.verdict = verdict_of(plan, cluster().budget.count);
+        if (plan.fits == true && !out_.recommended && out_.checkpoint) {
+            out_.verdict.fits = false;
+            out_.verdict.decided_by = "saving";
+            out_.verdict.text = out_.checkpoint->verdict;
+        }
         if (plan.runs()) {
             const SweepQuestion question = with_jobs(question_.question, out_.jobs);
             if (plan.fits != true) {

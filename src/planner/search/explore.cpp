@@ -207,11 +207,11 @@ void Setting::start(Exploration& into) {
     };
     if (std::ranges::any_of(least, fits)) {
         // Of a large model no more than leaves work for the other settings.
-        const double most = std::max(1.0, into.affordable_plans() / settings_to_afford);
-        const double step = std::max(1.0, static_cast<double>(patterns.size()) / most);
+        const double affordable = std::max(1.0, into.affordable_plans() / settings_to_afford);
+        const auto most = std::min(patterns.size(), static_cast<std::size_t>(affordable));
         std::vector<Pattern> some;
-        for (double i = 0.0; i < static_cast<double>(patterns.size()); i += step) {
-            some.push_back(patterns[static_cast<std::size_t>(i)]);
+        for (std::size_t i = 0; i < most; ++i) {
+            some.push_back(patterns[i * patterns.size() / most]);
         }
         simulate_all(some, into);
     }

@@ -285,7 +285,9 @@ private:
         if (added) {
             const PlanResult plan =
                 evaluate(setting.evaluation(), setting.plan_of(one.pattern), setting.job());
-            known->second = {.fits = plan.fits == true, .high_bytes = plan.process_bytes.high};
+            known->second = {.fits = plan.fits == true && fits_while_saving(question_.question, setting.job(),
+                                                                            plan, question_.saving),
+                             .high_bytes = plan.process_bytes.high};
         }
         return known->second.fits;
     }

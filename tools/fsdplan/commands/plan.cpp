@@ -10,6 +10,7 @@
 
 #include "base/file.hpp"
 #include "base/quantity.hpp"
+#include "checkpoint_options.hpp"
 #include "command.hpp"
 #include "fsdplan/frontend.hpp"
 #include "fsdplan/report.hpp"
@@ -25,6 +26,7 @@ struct PlanOptions {
     std::optional<std::int64_t> global_batch;
     std::string minimize = "time";
     bool check = false;
+    SaveOptions save;
     OutputOptions output;
 };
 
@@ -169,6 +171,7 @@ int run(const PlanOptions& options) {
                                          .cluster = asked.cluster},
                             .free = freedom_of(options),
                             .objective = objective,
+                            .saving = options.save.wish(),
                             .proceed = [&](const SearchProgress& so_far) { return progress.report(so_far); }};
     for (const ListedJob& listed : asked.jobs) {
         question.question.jobs.push_back(listed.job);
@@ -209,6 +212,7 @@ constinit const cli::CommandInfo plan{
                          most);
         arguments.option("--minimize", options->minimize, "time or memory; time", "WHAT");
         arguments.flag("--check", options->check, "no search: what the given settings cost");
+        options->save.declare_type(arguments);
         arguments.group("Output");
         options->output.declare(arguments,
                                 "JSON, HTML, or the recommended plan as .yaml of accelerate, .toml of "
