@@ -4,7 +4,7 @@
 #include <cmath>
 #include <functional>
 
-#include "execute/playback.hpp"
+#include "execute/schedule_pass.hpp"
 
 namespace fsdplan {
 namespace {
@@ -104,11 +104,11 @@ private:
 
     void repeat_once() {
         backend_.start();
-        Playback playback(schedule_, backend_, options_.memory);
-        playback.play();
+        SchedulePass pass(schedule_, backend_, options_.memory);
+        pass.play();
         Run& run = out_.run;
-        run.timeline = std::move(playback.timeline());
-        run.memory = playback.take_memory();
+        run.timeline = std::move(pass.timeline());
+        run.memory = pass.take_memory();
         run.waits = exposed_waits(schedule_, run.timeline);
         run.iterations = iteration_times(schedule_, run.timeline, run.waits);
         step_.add(run.iterations.empty() ? 0 : run.iterations.back().ns());

@@ -78,7 +78,9 @@ public:
             }
         }
         left_ = 3 + (ranks > 1 ? std::ssize(kinds) * std::ssize(numels) : 0);
-        Calibration out{.backend = std::string(backend_.name()), .library = backend_.library()};
+        Calibration out;
+        out.backend = backend_.name();
+        out.library = backend_.library();
         out.devices = measured_devices(numels.back());
         for (const CollectiveKind kind : kinds) {
             if (ranks > 1) {
@@ -122,7 +124,11 @@ private:
 
     Cluster described(double flops, double memory_rate, double overlap) const {
         const std::string source = "measured by fsdplan";
-        const Constant all{.value = 1.0, .low = 0.8, .high = 1.0, .source = source};
+        const auto known = [&source](double value, double low) {
+            Constant constant{.value = value, .low = low, .high = 1.0};
+            constant.source = source;
+            return constant;
+        };
         Cluster out;
         out.name = "measured";
         out.title = "measured devices";
@@ -142,12 +148,12 @@ private:
         gpu.flops_single = flops;
         gpu.pcie_bytes_per_s = memory_rate;
         gpu.source = source;
-        gpu.constants = {.products = all,
-                         .product_start = {.value = 0.0, .low = 0.0, .high = 0.0, .source = source},
-                         .attention_forward = all,
-                         .attention_backward = all,
-                         .memory = all,
-                         .overlap = {.value = overlap, .low = 0.8 * overlap, .high = 1.0, .source = source}};
+        gpu.constants.products = known(1.0, 0.8);
+        gpu.constants.product_start = known(0.0, 0.0);
+        gpu.constants.attention_forward = known(1.0, 0.8);
+        gpu.constants.attention_backward = known(1.0, 0.8);
+        gpu.constants.memory = known(1.0, 0.8);
+        gpu.constants.overlap = known(overlap, 0.8 * overlap);
         return out;
     }
 

@@ -29,9 +29,9 @@ private:
 };
 
 /// One pass over a schedule that a backend has prepared and started.
-class Playback {
+class SchedulePass {
 public:
-    Playback(const Schedule& schedule, Backend& backend, const MemorySetup& setup);
+    SchedulePass(const Schedule& schedule, Backend& backend, const MemorySetup& setup);
 
     /// Throws what the backend throws.
     void play();

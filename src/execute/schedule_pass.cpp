@@ -1,4 +1,4 @@
-#include "execute/playback.hpp"
+#include "execute/schedule_pass.hpp"
 
 #include "simulate/lanes.hpp"
 
@@ -27,7 +27,7 @@ bool Segments::follow(std::span<const DriverCall> calls) {
     return true;
 }
 
-Playback::Playback(const Schedule& schedule, Backend& backend, const MemorySetup& setup)
+SchedulePass::SchedulePass(const Schedule& schedule, Backend& backend, const MemorySetup& setup)
     : schedule_(schedule), backend_(backend), memory_(schedule, setup, nullptr), segments_(backend) {
     const std::size_t ops = schedule.ops.size();
     timeline_.issued_ns.resize(ops);
@@ -35,7 +35,7 @@ Playback::Playback(const Schedule& schedule, Backend& backend, const MemorySetup
     timeline_.end_ns.resize(ops);
 }
 
-void Playback::play() {
+void SchedulePass::play() {
     for (std::size_t op = 0; op < schedule_.ops.size(); ++op) {
         timeline_.start_ns[op] = backend_.now_ns();
         do_op(op);
@@ -52,7 +52,7 @@ void Playback::play() {
     }
 }
 
-MemoryProfile Playback::take_memory() {
+MemoryProfile SchedulePass::take_memory() {
     MemoryProfile profile = memory_.take();
     if (out_of_memory_) {
         profile.out_of_memory = out_of_memory_;
@@ -60,7 +60,7 @@ MemoryProfile Playback::take_memory() {
     return profile;
 }
 
-void Playback::do_op(std::size_t op) {
+void SchedulePass::do_op(std::size_t op) {
     const Op& what = schedule_.ops[op];
     if (on_stream(what.kind)) {
         issued_[static_cast<std::size_t>(what.stream)] += 1;
@@ -75,7 +75,7 @@ void Playback::do_op(std::size_t op) {
 }
 
 /// The allocator learns how far the device is, and the device what the allocator took or gave back.
-void Playback::do_memory(std::size_t op) {
+void SchedulePass::do_memory(std::size_t op) {
     CachingAllocator& allocator = memory_.allocator();
     const OpKind kind = schedule_.ops[op].kind;
     for (std::size_t s = 0; s < stream_count; ++s) {
@@ -92,7 +92,7 @@ void Playback::do_memory(std::size_t op) {
 }
 
 /// The device has less than the budget says.
-void Playback::run_out(std::size_t op) {
+void SchedulePass::run_out(std::size_t op) {
     const AllocatorStatistics& statistics = memory_.allocator().statistics();
     out_of_memory_ = OutOfMemory{
         .op = static_cast<std::int32_t>(op),
