@@ -20,6 +20,7 @@ namespace {
 constexpr std::size_t columns_needed = 8;  // up to the bus bandwidth that is not in place
 constexpr std::int64_t most_ranks = std::int64_t{1} << 20U;
 constexpr double largest_bytes = 1e15;
+constexpr double shortest_us = 1e-3;
 constexpr double longest_us = 1e12;
 // Bandwidths are printed to 0.01 GB/s: those above tell 2(n-1)/n from (n-1)/n.
 constexpr double telling_bandwidth = 2.0;
@@ -128,8 +129,8 @@ private:
         const std::optional<double> busbw = number(words[7]);
         if (!bytes || *bytes > largest_bytes) {
             fault(where, "expected a size in bytes, found \"" + std::string(words[0]) + '"');
-        } else if (!us || *us <= 0.0 || *us > longest_us) {
-            fault(where, "expected a time in microseconds above 0, found \"" + std::string(words[5]) + '"');
+        } else if (!us || *us < shortest_us || *us > longest_us) {
+            fault(where, "expected a time in microseconds, found \"" + std::string(words[5]) + '"');
         } else if (!algbw || !busbw) {
             fault(where, "expected two bandwidths in GB/s, found \"" + std::string(words[6]) + "\" and \"" +
                              std::string(words[7]) + '"');

@@ -83,16 +83,18 @@ TEST(ReadNcclTests, NamesEveryBadRow) {
                                  "2048 512 float sum -1 fast 0.05 0.07 0\n"
                                  "4096 1024 float sum -1 -3 0.05 0.07 0\n"
                                  "8192 2048 float sum -1 nan 0.05 0.07 0\n"
+                                 "8192 2048 float sum -1 1e-200 0.05 0.07 0\n"
                                  "8192 2048 float sum -1 20.5 x 0.07 0\n"
                                  "99999999999999999999 2048 float sum -1 20.5 1 1 0\n"
                                  "8192 2048 float sum -1 20.5 0.40 0.60 17\n")),
                 testing::ElementsAre("a.log:14: expected 8 columns or more, found 6",
-                                     "a.log:15: expected a time in microseconds above 0, found \"fast\"",
-                                     "a.log:16: expected a time in microseconds above 0, found \"-3\"",
-                                     "a.log:17: expected a time in microseconds above 0, found \"nan\"",
-                                     "a.log:18: expected two bandwidths in GB/s, found \"x\" and \"0.07\"",
-                                     "a.log:19: expected a size in bytes, found \"99999999999999999999\"",
-                                     "a.log:20: says that 17 values came out wrong"));
+                                     "a.log:15: expected a time in microseconds, found \"fast\"",
+                                     "a.log:16: expected a time in microseconds, found \"-3\"",
+                                     "a.log:17: expected a time in microseconds, found \"nan\"",
+                                     "a.log:18: expected a time in microseconds, found \"1e-200\"",
+                                     "a.log:19: expected two bandwidths in GB/s, found \"x\" and \"0.07\"",
+                                     "a.log:20: expected a size in bytes, found \"99999999999999999999\"",
+                                     "a.log:21: says that 17 values came out wrong"));
 }
 
 TEST(ReadNcclTests, RefusesWhatHasNoRows) {
