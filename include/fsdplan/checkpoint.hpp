@@ -183,7 +183,4 @@ struct DcpSave {
 /// Source: state_dict.md §5.1.
 DcpSave dcp_save(const StateLayout& layout, bool with_optimizer, int threads = 1);
 
-/// Size of a torch.save archive that holds one contiguous tensor in host memory; exact below 4 GiB.
-std::int64_t saved_tensor_bytes(const std::vector<std::int64_t>& shape, DType dtype);
-
 }  // namespace fsdplan

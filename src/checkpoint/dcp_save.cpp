@@ -3,6 +3,7 @@
 
 #include "checkpoint/call_player.hpp"
 #include "checkpoint/saved_bytes.hpp"
+#include "fsdplan/stored_checkpoint.hpp"
 
 // What torch.distributed.checkpoint writes: every rank lists its pieces, rank 0 takes duplicates out, every
 // rank writes one file a thread.
@@ -79,7 +80,7 @@ private:
         items_.push_back({.key = next_key_++,
                           .offset = offset,
                           .weight = std::max<std::int64_t>(whole_bytes, 1),
-                          .file_bytes = saved_tensor_bytes(shape, dtype)});
+                          .file_bytes = dcp_item_bytes(dtype, shape)});
     }
 
     void cut(const StateTensor& of, DType dtype) {

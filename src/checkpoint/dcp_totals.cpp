@@ -4,6 +4,7 @@
 
 #include "checkpoint/call_player.hpp"
 #include "checkpoint/saved_bytes.hpp"
+#include "fsdplan/stored_checkpoint.hpp"
 
 namespace fsdplan {
 namespace {
@@ -20,7 +21,7 @@ public:
         for (const StateEntry& entry : layout_.entries) {
             const StateTensor& tensor = layout_.tensors[entry.tensor];
             if (tensor.is_buffer) {
-                shared(saved_tensor_bytes(tensor.shape, tensor.dtype));
+                shared(dcp_item_bytes(tensor.dtype, tensor.shape));
             } else {
                 cut(tensor, tensor.dtype);
             }
@@ -52,7 +53,7 @@ private:
                 cut(tensor, layout_.optimizer.dtype.value_or(tensor.dtype));
             }
             if (layout_.optimizer.has_step) {
-                shared(saved_tensor_bytes({}, DType::float32));
+                shared(dcp_item_bytes(DType::float32, {}));
             }
         }
         for (std::size_t key = 0; key < layout_.optimizer.group_keys.size(); ++key) {
@@ -71,7 +72,7 @@ private:
 
     void cut(const StateTensor& tensor, DType dtype) {
         if (!layout_.sharded || tensor.shape.empty()) {
-            return shared(saved_tensor_bytes(tensor.shape, dtype));
+            return shared(dcp_item_bytes(dtype, tensor.shape));
         }
         ++keys_;
         const std::int64_t step = layout_.piece_rows(tensor);
@@ -80,7 +81,7 @@ private:
         std::vector<std::int64_t> shape = tensor.shape;
         const auto add = [&](std::int64_t rows, std::int64_t count) {
             shape.front() = rows;
-            const std::int64_t bytes = saved_tensor_bytes(shape, dtype);
+            const std::int64_t bytes = dcp_item_bytes(dtype, shape);
             own_bytes_ += bytes * count;
             chunks_ += count;
             return bytes;

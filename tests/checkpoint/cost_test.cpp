@@ -88,16 +88,6 @@ TEST(DcpTotals, AreTheSumOfTheFiles) {
     }
 }
 
-TEST(SavedTensorBytes, GrowInStepsOf64WithDataAndPickle) {
-    EXPECT_EQ(saved_tensor_bytes({3}, DType::float32), 1577);  // recorded by torch.save
-    EXPECT_EQ(saved_tensor_bytes({0, 10}, DType::float32), 1513);
-    EXPECT_EQ(saved_tensor_bytes({8, 10}, DType::float32), 1897);  // 320 bytes end where a record would
-    EXPECT_EQ(saved_tensor_bytes({300, 300}, DType::float32), 361'577);
-    EXPECT_EQ(saved_tensor_bytes({2, 3, 4, 5, 6}, DType::float32), 4457);
-    EXPECT_EQ(saved_tensor_bytes({13, 10}, DType::bfloat16), 1833);
-    EXPECT_EQ(saved_tensor_bytes({13, 10}, DType::float8_e4m3fn), 1769);
-}
-
 TEST(CheckpointCost, TheRankThatWritesAloneMayTakeTooLong) {
     CheckpointQuestion question = question_about(two_tensors(StateRuntime::fsdp2, 8));
     const CheckpointFormat& full = checkpoint_format("full,offload", StateRuntime::fsdp2, "--save-type");
