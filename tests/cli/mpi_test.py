@@ -127,7 +127,7 @@ class Calibrate(unittest.TestCase):
                              {"all_gather-4x1", "reduce_scatter-4x1", "all_reduce-4x1"})
             for curve in calibration["curves"]:
                 self.assertEqual([point[0] for point in curve["points"]], [1024 << i for i in range(9)])
-                self.assertTrue(all(len(sample) > 3 for sample in curve["samples"]))
+                self.assertTrue(all(len(sample) > 1 for sample in curve["samples"]))  # how many, the budget says
             run = mpirun((4, ["run", *ONCE, "--calibration", file, "--json"]))
             result = json.loads(run.stdout)
             self.assertEqual(result["cluster"]["gpus"], 4)
