@@ -73,8 +73,16 @@ struct CollectiveCurve {
     std::string source;
 };
 
+/// The collectives that have curves.
+inline constexpr std::array curve_kinds{CollectiveKind::all_gather, CollectiveKind::reduce_scatter,
+                                        CollectiveKind::all_reduce};
+/// Which of them has this name.
+std::optional<CollectiveKind> find_curve_kind(std::string_view name);
+
 /// Time in microseconds that the lines, at least one, say for a size.
 double on_lines(const std::vector<CollectiveCurve::Line>& lines, double bytes);
+
+constexpr std::int64_t most_gpus = std::int64_t{1} << 20U;  // of a cluster
 
 struct Cluster {
     std::string name;

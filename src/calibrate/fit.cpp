@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 
+#include "base/median.hpp"
 #include "fsdplan/calibrate.hpp"
 
 namespace fsdplan {
@@ -127,12 +127,6 @@ CurveFit::Residual left_out_residual(std::span<const Point> points) {
     return residual;
 }
 
-double median(std::vector<double> values) {
-    std::ranges::sort(values);
-    const std::size_t half = values.size() / 2;
-    return values.size() % 2 == 1 ? values[half] : std::midpoint(values[half - 1], values[half]);
-}
-
 }  // namespace
 
 CurveFit fit_curve(std::span<const Point> points) {
@@ -153,7 +147,7 @@ std::string id_of(const CalibratedCurve& curve) {
 std::vector<Point> median_points(std::span<const CalibrationSample> samples) {
     std::vector<Point> points;
     for (const CalibrationSample& sample : samples) {
-        points.push_back({.bytes = sample.bytes, .us = median(sample.us)});
+        points.push_back({.bytes = sample.bytes, .us = median_of(sample.us)});
     }
     return points;
 }

@@ -18,7 +18,6 @@ namespace fsdplan {
 namespace {
 
 constexpr std::size_t columns_needed = 8;  // up to the bus bandwidth that is not in place
-constexpr std::int64_t most_ranks = std::int64_t{1} << 20U;
 constexpr double largest_bytes = 1e15;
 constexpr double shortest_us = 1e-3;
 constexpr double longest_us = 1e12;
@@ -148,7 +147,7 @@ private:
             once(where, "nothing says which collective this is; add --collective");
             return;
         }
-        if (ranks < 2 || ranks > most_ranks) {
+        if (ranks < 2 || ranks > most_gpus) {
             once(where, ranks == 0 ? "nothing says how many ranks took part; add --ranks"
                                    : "expected at least 2 ranks, found " + std::to_string(ranks));
             return;

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/shape.hpp"
 #include "fsdplan/checkpoint.hpp"
 #include "fsdplan/schedule.hpp"
 #include "wrap/flat_parameter.hpp"
@@ -172,19 +173,11 @@ StateRuntime runtime_of(const TrainingJob& job) {
 }  // namespace
 
 std::int64_t StateTensor::numel() const {
-    std::int64_t product = 1;
-    for (const std::int64_t size : shape) {
-        product *= size;
-    }
-    return product;
+    return numel_of(shape);
 }
 
 std::int64_t StateTensor::row_bytes() const {
-    std::int64_t product = 1;
-    for (std::size_t i = 1; i < shape.size(); ++i) {
-        product *= shape[i];
-    }
-    return bytes_of(product, dtype).count;
+    return bytes_of(shape.empty() ? 1 : numel_of(std::span(shape).subspan(1)), dtype).count;
 }
 
 std::int64_t StateLayout::piece_rows(const StateTensor& tensor) const {

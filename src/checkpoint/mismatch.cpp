@@ -1,17 +1,10 @@
 #include <algorithm>
 
+#include "base/shape.hpp"
 #include "fsdplan/compatibility.hpp"
 
 namespace fsdplan {
 namespace {
-
-std::int64_t product(std::span<const std::int64_t> shape) {
-    std::int64_t numel = 1;
-    for (const std::int64_t size : shape) {
-        numel *= size;
-    }
-    return numel;
-}
 
 /// Ranks over which `piece` is a part of `whole`; 0: it is none.
 struct Piece {
@@ -26,8 +19,8 @@ Piece piece_of(std::span<const std::int64_t> whole, std::span<const std::int64_t
         return {"rows of one rank", ceil_div(whole.front(), piece.front())};
     }
     // A flat parameter's shard may end in the middle of a row; whole ranks divide it evenly.
-    if (piece.size() == 1 && product(whole) % piece.front() == 0) {
-        return {"flat local shard", product(whole) / piece.front()};
+    if (piece.size() == 1 && numel_of(whole) % piece.front() == 0) {
+        return {"flat local shard", numel_of(whole) / piece.front()};
     }
     return {};
 }
@@ -38,7 +31,7 @@ ShapeMismatch explain_mismatch(std::span<const std::int64_t> saved, std::span<co
     if (std::ranges::equal(saved, current)) {
         return {.saved = "full", .current = "full"};
     }
-    const bool saved_is_whole = product(saved) >= product(current);
+    const bool saved_is_whole = numel_of(saved) >= numel_of(current);
     const Piece piece = saved_is_whole ? piece_of(saved, current) : piece_of(current, saved);
     if (piece.ranks == 0) {
         return {.saved = "other",

@@ -6,9 +6,8 @@ namespace fsdplan {
 namespace {
 
 constexpr std::string_view any_ranks =
-    "save through DCP (get_state_dict, dcp.save) and load with dcp.load and set_state_dict: that fits any "
-    "number "
-    "of ranks, units and FSDP version";
+    "save through DCP (get_state_dict, dcp.save) and load with dcp.load and set_state_dict: that fits "
+    "any number of ranks, units and FSDP version";
 
 std::string on_the_same_ranks(const CheckpointSide& from) {
     return "load it once more on " + std::to_string(from.world()) +
@@ -60,9 +59,8 @@ std::string remedy_of_error(const Compatibility& found, const CheckpointSide& fr
         return on_the_same_ranks(from);
     }
     if (code == "dcp_old_layout_guess") {
-        return "give FSDP1 a device mesh, load with the older SHARDED_STATE_DICT route or with FSDP2, or use "
-               "ranks "
-               "that all own rows of every parameter";
+        return "give FSDP1 a device mesh, load with the older SHARDED_STATE_DICT route or with FSDP2, or "
+               "use ranks that all own rows of every parameter";
     }
     if (is_any(code, {"optimizer_keyed_by_number", "optimizer_state_of_another_rank",
                       "optimizer_state_of_another_cut"})) {
@@ -72,9 +70,8 @@ std::string remedy_of_error(const Compatibility& found, const CheckpointSide& fr
     if (is_any(code, {"dsd_missing_optimizer_state", "optimizer_group_size", "optimizer_name_not_in_model",
                       "dcp_missing_key"}) &&
         found.stage == "load_optim") {
-        return "load the model alone, or with strict=False where the API has it; make optimizer, ties and "
-               "frozen "
-               "parameters as they were to load the optimizer too";
+        return "load the model alone, or with strict=False where the API has it; make optimizer, ties "
+               "and frozen parameters as they were to load the optimizer too";
     }
     if (code.starts_with("module_load:") && code.find("copy") != std::string_view::npos) {
         return loader_of(save, to);

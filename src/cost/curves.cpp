@@ -9,11 +9,8 @@ namespace fsdplan {
 namespace {
 
 CollectiveKind kind_of(const json::Value& value) {
-    for (const CollectiveKind kind :
-         {CollectiveKind::all_gather, CollectiveKind::reduce_scatter, CollectiveKind::all_reduce}) {
-        if (value.string() == name(kind)) {
-            return kind;
-        }
+    if (const auto kind = find_curve_kind(value.string())) {
+        return *kind;
     }
     value.fail("\"all_gather\", \"reduce_scatter\" or \"all_reduce\"");
 }
@@ -63,6 +60,11 @@ CollectiveCurve read_curve(const json::Value& object) {
 }
 
 }  // namespace
+
+std::optional<CollectiveKind> find_curve_kind(std::string_view named) {
+    const auto found = std::ranges::find(curve_kinds, named, [](CollectiveKind kind) { return name(kind); });
+    return found == curve_kinds.end() ? std::nullopt : std::optional(*found);
+}
 
 std::vector<CollectiveCurve> read_curves(const json::Value& array) {
     std::vector<CollectiveCurve> curves;

@@ -9,7 +9,6 @@
 namespace fsdplan {
 
 constexpr double giga = 1e9;
-constexpr std::int64_t most_gpus = std::int64_t{1} << 20U;
 
 double positive(const json::Value& value);
 double not_negative(const json::Value& value);

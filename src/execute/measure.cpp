@@ -1,10 +1,12 @@
+
 #include "fsdplan/measure.hpp"
 
 #include <algorithm>
-#include <array>
 #include <chrono>
 #include <cmath>
 #include <numeric>
+
+#include "base/median.hpp"
 
 namespace fsdplan {
 namespace {
@@ -57,18 +59,11 @@ double relative_standard_error(const std::vector<double>& values) {
     return std::sqrt(squares / (n - 1.0) / n) / mean;
 }
 
-double median_of(std::vector<double> values) {
-    std::ranges::sort(values);
-    return values[values.size() / 2];
-}
-
 class Measurer {
 public:
     Measurer(Backend& backend, const MeasuringOptions& options) : backend_(backend), options_(options) {}
 
     Calibration run() {
-        constexpr std::array kinds{CollectiveKind::all_gather, CollectiveKind::reduce_scatter,
-                                   CollectiveKind::all_reduce};
         const std::int64_t ranks = backend_.ranks();
         std::vector<std::int64_t> numels;
         for (std::int64_t bytes = options_.least.count; bytes <= options_.most.count; bytes *= 2) {
@@ -77,12 +72,12 @@ public:
                 numels.push_back(numel);
             }
         }
-        left_ = 3 + (ranks > 1 ? std::ssize(kinds) * std::ssize(numels) : 0);
+        left_ = 3 + (ranks > 1 ? std::ssize(curve_kinds) * std::ssize(numels) : 0);
         Calibration out;
         out.backend = backend_.name();
         out.library = backend_.library();
         out.devices = measured_devices(numels.back());
-        for (const CollectiveKind kind : kinds) {
+        for (const CollectiveKind kind : curve_kinds) {
             if (ranks > 1) {
                 out.curves.push_back(measured_curve(kind, numels));
             }

@@ -1,5 +1,6 @@
 #include <dlfcn.h>
 
+#include <algorithm>
 #include <filesystem>
 
 #include "execute/built.hpp"
@@ -9,14 +10,15 @@ namespace fsdplan {
 namespace {
 
 /// Beside the program, as it is built, or where it is installed.
-std::filesystem::path module_path() {
+std::filesystem::path path_of(const BackendModule& module) {
     const std::filesystem::path folder = std::filesystem::read_symlink("/proc/self/exe").parent_path();
-    const std::filesystem::path built = folder / mpi_module;
+    const std::filesystem::path built = folder / module.file;
     std::error_code ignored;
-    return std::filesystem::exists(built, ignored) ? built : folder / installed_modules / mpi_module;
+    return std::filesystem::exists(built, ignored) ? built : folder / installed_modules / module.file;
 }
 
-std::unique_ptr<Backend> load(const std::filesystem::path& path) {
+std::unique_ptr<Backend> load(const BackendModule& of) {
+    const std::filesystem::path path = path_of(of);
     // Open MPI finds its components among global symbols. The module stays: a thread of it may still run.
     void* module = dlopen(path.c_str(), RTLD_NOW | RTLD_GLOBAL);
     if (module == nullptr) {
@@ -29,7 +31,7 @@ std::unique_ptr<Backend> load(const std::filesystem::path& path) {
     const char* reason = nullptr;
     std::unique_ptr<Backend> backend(reinterpret_cast<OpenBackend>(symbol)(&reason));
     if (backend == nullptr) {
-        throw Error(ErrorKind::machine, "MPI", reason);
+        throw Error(ErrorKind::machine, std::string(of.name), reason);
     }
     return backend;
 }
@@ -37,17 +39,20 @@ std::unique_ptr<Backend> load(const std::filesystem::path& path) {
 }  // namespace
 
 std::unique_ptr<Backend> open_backend(std::string_view name) {
-    if (name == "nccl") {
-        throw Error(ErrorKind::machine, "--backend nccl", "this version has no CUDA backend yet");
+    const auto module = std::ranges::find(backend_modules, name, &BackendModule::name);
+    if (module == backend_modules.end()) {
+        std::string names;
+        for (const BackendModule& known : backend_modules) {
+            names += (names.empty() ? "" : ", ") + std::string(known.name);
+        }
+        throw Error(ErrorKind::input, "--backend",
+                    "expected " + names + ", found \"" + std::string(name) + '"');
     }
-    if (name != "mpi") {
-        throw Error(ErrorKind::input, "--backend", "expected mpi, found \"" + std::string(name) + '"');
+    if (!module->is_built) {
+        throw Error(ErrorKind::machine, "--backend " + std::string(name),
+                    "this fsdplan was built without it: " + std::string(module->state));
     }
-    if (!has_mpi) {
-        throw Error(ErrorKind::machine, "--backend mpi",
-                    std::string("this fsdplan has no MPI: ") + mpi_state);
-    }
-    return load(module_path());
+    return load(*module);
 }
 
 }  // namespace fsdplan

@@ -97,16 +97,30 @@ Value delta_of(Eager& f, const Sizes& s, const Value& gradient) {
     return f.run("clone", per_query, {&sums});
 }
 
+/// What the backward kernel adds up in: blocks of the gradient of q, each behind a lock, and in half
+/// precision with wide heads the gradients of k and v. Tiles as compiled for GPUs since the A100; equal to
+/// PyTorch 2.13's for heads of 32 to 256.
+std::int64_t efficient_workspace_bytes(const Sizes& s, DType dtype) {
+    constexpr std::int64_t narrow = 64;
+    constexpr std::int64_t wide = 128;
+    constexpr std::int64_t element_bytes = 4;
+    constexpr std::int64_t lock_bytes = 16;
+    const bool is_narrow = s.dim <= narrow;
+    const std::int64_t rows = is_narrow ? narrow : wide;
+    const std::int64_t columns = is_half(dtype) && !is_narrow && s.dim <= wide ? wide : narrow;
+    const std::int64_t blocks = ceil_div(s.queries, rows) * ceil_div(s.dim, columns);
+    const bool adds_up_keys = is_half(dtype) && s.dim > wide;
+    const std::int64_t keys =
+        adds_up_keys ? 2 * round_up(s.keys, narrow) * round_up(s.dim, rows) * element_bytes : 0;
+    return s.batch * s.heads * (blocks * (rows * columns * element_bytes + lock_bytes) + keys);
+}
+
 // Memory-efficient attention: float32, or half precision with a bias [b, h, s, t], which is added to the
 // scores. Source: aten/src/ATen/native/transformers/cuda/attention.cu and attention_backward.cu.
 Value efficient(Eager& f, const Value& q, const Value& k, const Value& v, const Value& bias, const Sizes& s,
                 bool causal) {
     constexpr std::int64_t block = 32;
     const DType dtype = q.dtype();
-    constexpr std::int64_t widest_of_large_tile = 128;
-    constexpr std::int64_t narrowest_of_large_tile = 97;
-    const bool large = is_half(dtype) && s.dim >= narrowest_of_large_tile && s.dim <= widest_of_large_tile;
-    const std::int64_t tile = large ? 128 : 64;
     Values inputs{&q, &k, &v};
     if (bias) {
         inputs.push_back(&bias);
@@ -120,8 +134,8 @@ Value efficient(Eager& f, const Value& q, const Value& k, const Value& v, const 
         saved.insert(saved.begin(), &bias);
     }
     f.node({&out}, inputs, saved,
-           [s, dtype, causal, tile, biased = bool(bias), q_shape = q.shape(), k_shape = k.shape()](
-               Eager& e, Gradients& g) {
+           [s, dtype, causal, biased = bool(bias), q_shape = q.shape(), k_shape = k.shape()](Eager& e,
+                                                                                             Gradients& g) {
                Value of_q = e.run("_efficient_attention_backward", {q_shape, dtype}, {&g.of_output()},
                                   s.shape(dtype, causal), backward_products, kind_of(causal));
                Value of_k = e.also({k_shape, dtype});
@@ -130,10 +144,7 @@ Value efficient(Eager& f, const Value& q, const Value& k, const Value& v, const 
                    g.give(3, e.also({{s.batch, s.heads, s.queries, s.keys}, dtype}));
                }
                const Value delta = delta_of(e, s, g.of_output());
-               // Blocks of the gradient of q, each behind a lock.
-               const std::int64_t blocks = s.batch * s.heads * (round_up(s.queries, tile) / tile);
-               const std::int64_t columns = round_up(s.dim, tile) / tile;
-               const Value workspace = e.also({{blocks * columns * (tile * tile * 4 + 16)}, DType::uint8});
+               const Value workspace = e.also({{efficient_workspace_bytes(s, dtype)}, DType::uint8});
                g.give(2, std::move(of_v));
                g.give(1, std::move(of_k));
                g.give(0, std::move(of_q));

@@ -23,7 +23,7 @@ std::pair<Value, Value> rotate_part(Eager& f, const Value& q, const Value& k, co
 /// comes in the view's own layout; else it is copied.
 Value heads(Eager& f, const Value& x, std::int64_t count, bool laid_out);
 
-/// True where attention looks, [batch, 1, sequence, sequence].
+/// True where attention looks, [1, 1, sequence, sequence].
 Value window_mask(Eager& f, std::int64_t sequence);
 /// The attention that the workload asks for, other than eager: the package flash-attn, or
 /// scaled_dot_product_attention: flash in half precision without a mask; memory-efficient with one or in

@@ -9,14 +9,6 @@ namespace fsdplan {
 
 using Kind = MemoryEvent::Kind;
 
-std::int64_t numel_of(const Shape& shape) {
-    std::int64_t numel = 1;
-    for (const std::int64_t size : shape) {
-        numel *= size;
-    }
-    return numel;
-}
-
 std::int64_t Value::size(int dim) const {
     const auto dims = static_cast<int>(record_->shape.size());
     return record_->shape[static_cast<std::size_t>(dim < 0 ? dims + dim : dim)];

@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/shape.hpp"
 #include "fsdplan/operators.hpp"
 
 // Plays a PyTorch program without numbers: who holds which memory when, as Python's references and autograd
@@ -16,8 +17,6 @@
 namespace fsdplan {
 
 using Shape = std::vector<std::int64_t>;
-
-std::int64_t numel_of(const Shape& shape);
 
 class Eager;
 

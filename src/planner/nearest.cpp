@@ -8,7 +8,7 @@ namespace fsdplan {
 namespace {
 
 constexpr std::int64_t shortest_sequence = 128;
-constexpr std::int64_t most_gpus = 65'536;
+constexpr std::int64_t most_proposed_gpus = 65'536;
 
 struct Trial {
     std::string change;
@@ -60,7 +60,7 @@ std::vector<Change> nearest_that_fit(const SweepQuestion& question, const ModelF
             trial.cluster.gpus *= 2;
             trial.job.mesh.shard *= 2;
             trial.change = "--gpus " + std::to_string(trial.cluster.gpus);
-            return trial.cluster.gpus <= most_gpus;
+            return trial.cluster.gpus <= most_proposed_gpus;
         });
     }
     if (runtime(job.runtime).has_units && !job.offload) {

@@ -1,8 +1,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/median.hpp"
 #include "fsdplan/verify.hpp"
-#include "verify/median.hpp"
 
 namespace fsdplan {
 double Deviation::error() const {

@@ -190,19 +190,10 @@ void find_safetensors(const std::filesystem::path& folder, const std::string& na
 
 LayoutLines described_lines(json::Value item) {
     LayoutLines out;
-    if (const auto dcp = item.find("dcp")) {
-        describe_dcp(*dcp, out);
-    }
-    if (const auto files = item.find("torch_files")) {
-        for (const json::Value file : files->members()) {
-            describe_torch_file(file, out);
-        }
-    }
-    if (const auto files = item.find("safetensors_files")) {
-        for (const json::Value file : files->members()) {
-            describe_safetensors(file, out);
-        }
-    }
+    for_each_part(
+        item, [&](json::Value dcp) { describe_dcp(dcp, out); },
+        [&](json::Value file) { describe_torch_file(file, out); },
+        [&](json::Value file) { describe_safetensors(file, out); });
     return out;
 }
 

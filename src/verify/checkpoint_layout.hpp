@@ -18,6 +18,25 @@ LayoutLines described_lines(json::Value item);
 /// `folder` has the item's files.
 LayoutLines found_lines(json::Value item, const std::filesystem::path& folder);
 
+/// Calls one of these for each part of an item.
+template <typename Dcp, typename TorchFile, typename Safetensors>
+void for_each_part(json::Value item, const Dcp& dcp, const TorchFile& torch_file,
+                   const Safetensors& safetensors) {
+    if (const auto found = item.find("dcp")) {
+        dcp(*found);
+    }
+    if (const auto files = item.find("torch_files")) {
+        for (const json::Value file : files->members()) {
+            torch_file(file);
+        }
+    }
+    if (const auto files = item.find("safetensors_files")) {
+        for (const json::Value file : files->members()) {
+            safetensors(file);
+        }
+    }
+}
+
 void compare_lines(const LayoutLines& described, const LayoutLines& found, CaseReport& report);
 
 /// Whether sizes and positions in the description follow from shapes and dtypes, as PyTorch writes them.

@@ -140,19 +140,10 @@ void check_safetensors(json::Value file, CaseReport& report) {
 }  // namespace
 
 void check_rules(json::Value item, CaseReport& report) {
-    if (const auto dcp = item.find("dcp")) {
-        check_dcp(*dcp, report);
-    }
-    if (const auto files = item.find("torch_files")) {
-        for (const json::Value file : files->members()) {
-            check_torch_file(file, report);
-        }
-    }
-    if (const auto files = item.find("safetensors_files")) {
-        for (const json::Value file : files->members()) {
-            check_safetensors(file, report);
-        }
-    }
+    for_each_part(
+        item, [&](json::Value dcp) { check_dcp(dcp, report); },
+        [&](json::Value file) { check_torch_file(file, report); },
+        [&](json::Value file) { check_safetensors(file, report); });
 }
 
 }  // namespace fsdplan

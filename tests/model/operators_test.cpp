@@ -7,6 +7,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "operators/attention.hpp"
 #include "operators/functional.hpp"
 
 // What models compute and keep, described from a configuration alone, beside what PyTorch recorded.
@@ -203,6 +204,45 @@ TEST(Eager, MemoryGoesWithTheLastName) {
                                                        {allocate, 2},
                                                        {run, 2},
                                                        {drop, 1}}));
+}
+
+/// Bytes that attention's backward takes in all storages but the largest of floats.
+std::int64_t workspace_bytes(DType dtype, std::int64_t dim) {
+    constexpr std::int64_t sequence = 1088;  // no multiple of the larger tile
+    const ModuleTree tree = tree_with_weight();
+    Eager f(tree, {});
+    const Shape shape{1, 4, sequence, dim};
+    Value loss = f.call(ModuleIndex{0}, {}, [&] {
+        Values all;
+        const Value q = f.run("empty", {shape, dtype}, {});
+        const Value k = f.run("empty", {shape, dtype}, {});
+        const Value v = f.run("empty", {shape, dtype}, {});
+        for (const Value* one : {&q, &k, &v}) {
+            f.require_gradient(*one);
+        }
+        return attention::sdpa(f, q, k, v, attention::window_mask(f, sequence), true);
+    });
+    const OperatorGraph graph = f.finish(std::move(loss));
+    std::int64_t bytes = 0;
+    for (const MemoryEvent& event : graph.backward) {
+        const Storage& storage = graph.storages[static_cast<std::size_t>(event.index)];
+        if (event.kind == Kind::allocate) {
+            bytes = std::max(bytes, storage.bytes % 512 == 0 ? 0 : storage.bytes);
+        }
+    }
+    return bytes;
+}
+
+// What real backward passes took on the stand-in device, 4 heads over 1,088 places.
+TEST(Attention, TheEfficientKernelTakesTheWorkspaceOfPyTorch) {
+    EXPECT_EQ(workspace_bytes(DType::bfloat16, 64), 1'115'200);
+    EXPECT_EQ(workspace_bytes(DType::bfloat16, 96), 2'359'872);
+    EXPECT_EQ(workspace_bytes(DType::bfloat16, 128), 2'359'872);
+    EXPECT_EQ(workspace_bytes(DType::bfloat16, 192), 12'453'568);
+    EXPECT_EQ(workspace_bytes(DType::bfloat16, 256), 13'633'792);
+    EXPECT_EQ(workspace_bytes(DType::float32, 64), 1'115'200);
+    EXPECT_EQ(workspace_bytes(DType::float32, 128), 2'360'448);
+    EXPECT_EQ(workspace_bytes(DType::float32, 192), 3'540'672);
 }
 
 TEST(Eager, WhatIsSavedIsReleasedByItsBackward) {

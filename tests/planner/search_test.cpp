@@ -235,7 +235,8 @@ TEST(Search, FindsHowManyBlocksToCheckpoint) {
             Bytes{scores[blocks].allocated_bytes + process.context.value + process.nccl.value};
         const SearchResult result = search(question_about(about, free));
         EXPECT_LE(result.proof.best, scores[blocks].step_ns);  // selective checkpointing may be better still
-        EXPECT_LE(result.proof.bound, result.proof.best);
+        // What keeps the bound from it is the ends of the step and ranges of two blocks at most.
+        EXPECT_GE(static_cast<double>(result.proof.bound), 0.9 * static_cast<double>(result.proof.best));
     }
 }
 

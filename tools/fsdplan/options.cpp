@@ -45,6 +45,12 @@ void OutputOptions::declare(Arguments& arguments, const std::string& formats) {
     arguments.option("-o,--output", file, "write the result to this file: " + formats, "FILE");
 }
 
+void OutputOptions::expect_json() const {
+    if (!file.empty() && !file.ends_with(".json")) {
+        throw Error(ErrorKind::input, "-o " + file, "expected a name that ends in .json");
+    }
+}
+
 void print_notes(const std::vector<std::string>& notes) {
     for (const std::string& note : notes) {
         fmt::print(stderr, "note: {}\n", note);

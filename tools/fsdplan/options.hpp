@@ -29,6 +29,8 @@ struct OutputOptions {
 
     /// `formats` is what `-o` may write, for its help: "JSON", "JSON or HTML by the suffix".
     void declare(Arguments& arguments, const std::string& formats);
+    /// Throws Error(input) when `-o` names anything but a .json file.
+    void expect_json() const;
 };
 
 /// Prints "note: …" lines to stderr, where they do not get between the results.

@@ -11,8 +11,6 @@ namespace {
 using pickle::Type;
 using pickle::Value;
 
-constexpr std::int64_t most_ranks = 1 << 24;
-
 /// Of a mesh or its placements; a mesh has as few dimensions as a tensor.
 std::vector<Value> few_elements(const Value& list) {
     constexpr std::size_t most = 64;
@@ -25,8 +23,8 @@ std::vector<Value> few_elements(const Value& list) {
 std::int64_t ranks_along(std::span<const std::int64_t> sizes, const Value& where) {
     std::int64_t ranks = 1;
     for (const std::int64_t size : sizes) {
-        if (size < 1 || ranks > most_ranks / size) {
-            where.refuse("a mesh of more than " + std::to_string(most_ranks) + " ranks, or of none");
+        if (size < 1 || ranks > most_saved_ranks / size) {
+            where.refuse("a mesh of more than " + std::to_string(most_saved_ranks) + " ranks, or of none");
         }
         ranks *= size;
     }
@@ -35,7 +33,8 @@ std::int64_t ranks_along(std::span<const std::int64_t> sizes, const Value& where
 
 /// A size, or a tuple of sizes that make one dimension together.
 std::int64_t dimension(const Value& size) {
-    return size.type() == Type::integer ? size.integer(1, most_ranks) : ranks_along(torch_sizes(size), size);
+    return size.type() == Type::integer ? size.integer(1, most_saved_ranks)
+                                        : ranks_along(torch_sizes(size), size);
 }
 
 /// torch 2.13 keeps a layout of axes; before, there was the tensor of ranks alone.
@@ -70,7 +69,7 @@ DeviceMesh device_mesh(const Value& mesh) {
     out.shape = mesh_shape(mesh);
     out.ranks = static_cast<int>(ranks_along(out.shape, mesh));
     if (const auto rank = mesh.attribute("_rank"); rank && rank->type() == Type::integer) {
-        out.rank = static_cast<int>(rank->integer(0, most_ranks));
+        out.rank = static_cast<int>(rank->integer(0, most_saved_ranks));
     }
     const auto coordinate = mesh.attribute("_coordinate_on_dim");
     if (coordinate && coordinate->type() != Type::none) {

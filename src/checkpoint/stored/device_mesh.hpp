@@ -10,6 +10,8 @@
 // How a pickled DTensor is spread: torch.distributed.device_mesh and placement_types.
 namespace fsdplan {
 
+constexpr std::int64_t most_saved_ranks = 1 << 24;  // that a file may speak of
+
 struct DeviceMesh {
     std::vector<std::int64_t> shape;
     std::vector<std::int64_t> coordinate;  ///< of the rank that pickled it; empty: not in the pickle

@@ -12,8 +12,6 @@ namespace {
 using pickle::Type;
 using pickle::Value;
 
-constexpr int most_ranks = 1 << 24;
-
 struct StorageClass {
     std::string_view name;
     DType dtype;
@@ -207,7 +205,7 @@ TorchTensor sharded_tensor(const Rebuild& rebuild) {
         metadata.refuse("a ShardedTensor whose metadata have another size than itself");
     }
     const Value group = rebuild.state->element(2);
-    tensor.ranks = static_cast<int>(group.attribute_at("global_world_size").integer(1, most_ranks));
+    tensor.ranks = static_cast<int>(group.attribute_at("global_world_size").integer(1, most_saved_ranks));
     tensor.rank = static_cast<int>(group.attribute_at("global_rank").integer(0, tensor.ranks - 1));
     for (const Value& shard : rebuild.state->element(0).elements()) {
         TorchPiece piece = local_piece(shard.attribute_at("tensor"), tensor.dtype);

@@ -3,6 +3,7 @@
 #include <string_view>
 #include <utility>
 
+#include "base/shape.hpp"
 #include "fsdplan/stored_checkpoint.hpp"
 
 namespace fsdplan {
@@ -24,14 +25,6 @@ SavedTotals totals_of(const StoredCheckpoint& checkpoint, bool optimizer_state) 
         out.bytes += inside.bytes;
     }
     return out;
-}
-
-std::int64_t numel_of(std::span<const std::int64_t> shape) {
-    std::int64_t numel = 1;
-    for (const std::int64_t size : shape) {
-        numel *= size;
-    }
-    return numel;
 }
 
 }  // namespace

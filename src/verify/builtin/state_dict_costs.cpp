@@ -131,42 +131,24 @@ private:
             const std::string where = "rank " + std::to_string(number++) + " ";
             report_.compare(where + "events", recorded_events(rank), own_events(call.events));
             const bool exact = !call.sends_objects();
-            compare_memory(where + "peak", rank.at("peak_bytes").integer(), call.device_peak_bytes,
-                           exact ? gathered(call) : -1);
-            compare_memory(where + "kept", rank.at("kept_bytes").integer(), call.device_kept_bytes,
-                           exact ? gathered(call) : -1);
+            compare_memory(where + "peak", rank.at("peak_bytes").integer(), call.device_peak_bytes, exact);
+            compare_memory(where + "kept", rank.at("kept_bytes").integer(), call.device_kept_bytes, exact);
             compare_returned(rank, where, call.returned_bytes, call.returned_tensors);
         }
     }
 
-    static std::int64_t gathered(const StateCall& call) {
-        std::int64_t total = 0;
-        for (const StateEvent& event : call.events) {
-            total += event.output_bytes;
-        }
-        return total;
-    }
-
-    /// `late`: what threads of gloo may still hold of collectives that are over; -1: pickled objects are in
-    /// the number, which then need only come close.
-    void compare_memory(const std::string& where, std::int64_t recorded, std::int64_t got,
-                        std::int64_t late) {
-        if (late < 0) {
-            const bool is_peak = where.ends_with("peak");
-            out_.deviations.push_back(
-                {.quantity = is_peak ? "peak with pickled objects" : "kept with pickled objects",
-                 .case_name = name_ + " " + where,
-                 .expected = recorded,
-                 .got = got});
+    /// `exact`: no pickled objects are in the number, else it need only come close.
+    void compare_memory(const std::string& where, std::int64_t recorded, std::int64_t got, bool exact) {
+        if (exact) {
+            report_.compare(where + " bytes", std::to_string(recorded), std::to_string(got));
             return;
         }
-        if (recorded > got && recorded - got <= late) {
-            out_.skips.push_back({.case_name = name_ + " " + where,
-                                  .reason = std::to_string(recorded - got) +
-                                            " bytes more than calculated: gloo gave a buffer back late"});
-            return;
-        }
-        report_.compare(where + " bytes", std::to_string(recorded), std::to_string(got));
+        const bool is_peak = where.ends_with("peak");
+        out_.deviations.push_back(
+            {.quantity = is_peak ? "peak with pickled objects" : "kept with pickled objects",
+             .case_name = name_ + " " + where,
+             .expected = recorded,
+             .got = got});
     }
 
     void compare_returned(const json::Value& rank, const std::string& where, std::int64_t bytes,
@@ -198,7 +180,7 @@ private:
             }
             compare_returned(rank, where, local.returned_bytes, local.returned_tensors);
             if (call.stages) {
-                compare_memory(where + "kept", rank.at("kept_bytes").integer(), local.returned_bytes, -1);
+                compare_memory(where + "kept", rank.at("kept_bytes").integer(), local.returned_bytes, false);
             }
         }
         if (!call.stages) {

@@ -3,8 +3,8 @@
 #include <iterator>
 #include <numeric>
 
+#include "base/median.hpp"
 #include "fsdplan/verify.hpp"
-#include "verify/median.hpp"
 
 namespace fsdplan {
 namespace {

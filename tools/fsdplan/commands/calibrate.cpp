@@ -2,7 +2,6 @@
 
 #include <fmt/core.h>
 
-#include <array>
 #include <iterator>
 #include <memory>
 
@@ -19,8 +18,6 @@
 namespace fsdplan::cli {
 namespace {
 
-constexpr std::int64_t most_ranks = 1 << 20U;
-
 struct CalibrateOptions {
     std::vector<std::string> logs;
     std::optional<std::string> collective;
@@ -33,13 +30,11 @@ struct CalibrateOptions {
 };
 
 CollectiveKind parse_kind(const std::string& text) {
-    constexpr std::array kinds{CollectiveKind::all_gather, CollectiveKind::reduce_scatter,
-                               CollectiveKind::all_reduce};
+    if (const auto kind = find_curve_kind(text)) {
+        return *kind;
+    }
     std::vector<std::string> names;
-    for (const CollectiveKind kind : kinds) {
-        if (text == name(kind)) {
-            return kind;
-        }
+    for (const CollectiveKind kind : curve_kinds) {
         names.emplace_back(name(kind));
     }
     throw Error(ErrorKind::input, "--collective",
@@ -61,10 +56,7 @@ Calibration imported(const CalibrateOptions& options) {
 }
 
 void check(const CalibrateOptions& options) {
-    const std::string& file = options.output.file;
-    if (!file.empty() && !file.ends_with(".json")) {
-        throw Error(ErrorKind::input, "-o " + file, "expected a name that ends in .json");
-    }
+    options.output.expect_json();
     if (options.logs.empty() == !options.backend) {
         throw Error(ErrorKind::input, "calibrate",
                     "expected either --backend or --import with a log of nccl-tests");
@@ -130,8 +122,8 @@ constinit const cli::CommandInfo calibrate{
         arguments.option("--collective", options->collective, "the collective, where a log does not say it",
                          "NAME");
         arguments.option("--ranks", options->ranks, "ranks that took part, where a log does not list them", 2,
-                         cli::most_ranks);
-        arguments.option("--nodes", options->nodes, "nodes that they were on", 1, cli::most_ranks);
+                         most_gpus);
+        arguments.option("--nodes", options->nodes, "nodes that they were on", 1, most_gpus);
         arguments.group("Measuring here");
         arguments.option("--backend", options->backend, "mpi: hosts, started by mpirun", "NAME");
         arguments.option("--budget", options->budget_s, "seconds for all measurements", 1, 3600);

@@ -78,10 +78,8 @@ void infer_gpus(QuestionOptions& question, const std::vector<ObservedCollective>
 }
 
 int run(const DecodeOptions& options) {
+    options.output.expect_json();
     const std::string& file = options.output.file;
-    if (!file.empty() && !file.ends_with(".json")) {
-        throw Error(ErrorKind::input, "-o " + file, "expected a name that ends in .json");
-    }
     const std::vector<ObservedCollective> seen = observed(options);
     QuestionOptions with_gpus = options.question;
     infer_gpus(with_gpus, seen);

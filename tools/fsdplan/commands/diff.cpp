@@ -67,10 +67,8 @@ Diff compare(const DiffOptions& options) {
 }
 
 int run(const DiffOptions& options) {
+    options.output.expect_json();
     const std::string& file = options.output.file;
-    if (!file.empty() && !file.ends_with(".json")) {
-        throw Error(ErrorKind::input, "-o " + file, "expected a name that ends in .json");
-    }
     const Diff diff = compare(options);
     const std::string json = json_report(diff, options.before, options.after, version());
     if (!file.empty()) {

@@ -21,10 +21,8 @@ struct ExplainOptions {
 };
 
 int run(const ExplainOptions& options) {
+    options.output.expect_json();
     const std::string& file = options.output.file;
-    if (!file.empty() && !file.ends_with(".json")) {
-        throw Error(ErrorKind::input, "-o " + file, "expected a name that ends in .json");
-    }
     const StepOptions step{.allocator = parse_alloc_conf(options.alloc_conf, "--alloc-conf")};
     const AskedQuestion asked = options.question.ask();
     const SweepQuestion question = about_one_job(asked, "explain");

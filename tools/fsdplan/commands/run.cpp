@@ -57,10 +57,7 @@ void take_ranks(ClusterOptions& cluster, const Backend& backend) {
 
 /// Predicts what the executor will do: scaled work, a host that is not PyTorch, no CUDA beside the allocator.
 std::unique_ptr<Prepared> prepare(const RunOptions& options, const Backend& backend) {
-    const std::string& file = options.output.file;
-    if (!file.empty() && !file.ends_with(".json")) {
-        throw Error(ErrorKind::input, "-o " + file, "expected a name that ends in .json");
-    }
+    options.output.expect_json();
     QuestionOptions with_ranks = options.question;
     take_ranks(with_ranks.cluster, backend);
     auto out = std::make_unique<Prepared>();
