@@ -12,7 +12,7 @@ TEST(VerifyStateDicts, EveryRecordedCallMatches) {
     EXPECT_EQ(result.cases, 90);
     EXPECT_EQ(result.match, 90);
     EXPECT_EQ(result.skipped, 0);
-    // Numbers beside the cases that are not compared: pickles of DCP. None is off by a late buffer.
+    // Numbers beside the cases that are not compared: the lengths of the pickles of DCP.
     EXPECT_TRUE(std::ranges::all_of(
         result.skips, [](const Skip& skip) { return skip.reason.find("pickled") != std::string::npos; }));
 }

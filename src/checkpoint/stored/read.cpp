@@ -13,8 +13,7 @@ namespace {
 constexpr std::size_t head_bytes = 4096;
 constexpr std::string_view known =
     "a folder of torch.distributed.checkpoint (with .metadata) or accelerate, a file of torch.save or a "
-    "folder "
-    "of those of all ranks, safetensors files or their index";
+    "folder of those of all ranks, safetensors files or their index";
 
 bool has(const std::vector<std::string>& names, std::string_view ending) {
     return std::ranges::any_of(names, [&](const std::string& name) { return name.ends_with(ending); });

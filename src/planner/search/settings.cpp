@@ -226,9 +226,8 @@ std::string space_in_words(const SearchQuestion& question) {
             (calls ? ", also 2, 4 or 8 blocks and up to 3 other neighbours in one call" : ""));
     }
     if (question.free.reshard) {
-        add(calls ? "reshard_after_forward: a unit's own, for 0, 1/4, 1/2, 3/4 or all of like units, the "
-                    "others "
-                    "into all ranks or a node's"
+        add(calls ? "reshard_after_forward: a unit's own, for 0, 1/4, 1/2, 3/4 or all of like units, "
+                    "the others into all ranks or a node's"
                   : "reshard after forward: all or none");
     }
     if (question.free.mesh) {
